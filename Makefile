@@ -6,7 +6,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast test-newest lint bench release lock audit clean
+.PHONY: help setup demo test test-all test-fast test-newest lint bench lock audit clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /: /' | sort
@@ -41,13 +41,9 @@ lint: setup  ## run ruff, mypy (entmax, attention, latent) and the import rules 
 	$(BIN)/lint-imports
 
 bench: setup  ## measure speed, memory and accuracy (data: scripts/prepare.py multi30k)
-	$(BIN)/python scripts/benchmark.py kernels
-	$(BIN)/python scripts/benchmark.py end-to-end
-
-release: setup  ## build an archive of a trained model: MODEL=CHECKPOINT, and if need be CORPUS=NAME OUTPUT=FILE.tar
-	@test -n "$(MODEL)" || { echo "error: name the checkpoint: make release MODEL=checkpoints/…/average.pt" >&2; exit 2; }
-	$(BIN)/python scripts/release.py --path "$(MODEL)" $(if $(CORPUS),--corpus "$(CORPUS)") \
-		$(if $(OUTPUT),--output "$(OUTPUT)")
+	$(BIN)/python benchmarks/kernels.py
+	$(BIN)/python benchmarks/attention.py
+	$(BIN)/python benchmarks/end_to_end.py
 
 lock: .tools/bin/uv  ## recompute constraints.txt; UPGRADE=--upgrade takes the newest versions
 	.tools/bin/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.10 --no-python-downloads \

@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
-"""Time and memory of our attention by length, beside PyTorch's, FlashAttention, AdaSplash and entmax_bisect.
+"""Time and memory of our attention by length, beside PyTorch's, FlexAttention and AdaSplash.
 
     python benchmarks/attention.py --lengths 512 --threads 2
     ATEN_CPU_CAPABILITY=avx2 python benchmarks/attention.py
 
-8 heads of 64 dimensions; queries, keys and values from N(0, 1.5²), so that scores are about N(0, 5). On a CPU the
-dtype is float32 unless another is named, on a GPU bfloat16. *training*: forward and backward, with the gradient of α
-where it is learned (from 1.05 to 1.95 over the heads); *graph*: the same, replayed from a CUDA graph, without the time
-of Python and launches; *step*: one query without gradients. What is not installed or cannot run is listed with the reason.
+8 heads of 64 dimensions; queries, keys and values from N(0, 1.5²); float32 on a CPU unless another dtype is
+named, bfloat16 on a GPU. *training*: forward and backward, with the gradient of α where that is learned
+(1.05 to 1.95 over the heads); *graph*: the same, replayed from a CUDA graph, without the time of Python.
+What cannot run is listed with the reason.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
 import math
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from measure import begin, new_parser, peak_memory, quartiles, table, time_calls, write_report
+from measure import begin, new_parser, peak_memory, table, time_calls, write_report
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -29,9 +29,7 @@ from user_dir.attention import attention
 HEADS, HEAD_DIM = 8, 64  # those of the base model
 SENTENCES = {32: 64, 128: 16, 512: 4, 1024: 2, 2048: 1, 4096: 1}  # by length, on a CPU
 GPU_SENTENCES = {32: 300, 64: 256, 128: 256, 256: 128, 512: 64, 1024: 32, 4096: 4, 16384: 1}
-DECODED = 160  # sentences × beam of a decoding step
 LONG = 512
-LONGEST_BISECTED = 1024  # beyond, a training step with entmax_bisect takes most of a second
 GRAPH = "graph"
 
 
@@ -44,11 +42,10 @@ class Contender:
     alpha: float | None = 1.0
     dtype: torch.dtype | None = None
     base: str = "softmax, SDPA"  # what its time is a multiple of
-    square: bool = False  # as many queries as keys
 
 
 def on_cpu(causal: bool) -> list[Contender]:
-    """PyTorch's attention in two dtypes; ours at 1.5, and with α learned: plain, with dropout, in bfloat16."""
+    """PyTorch's attention in two dtypes; ours at 1.5, and with α learned, also with dropout."""
 
     def sdpa(query, key, value, alpha):
         return F.scaled_dot_product_attention(query, key, value, is_causal=causal)
@@ -67,29 +64,18 @@ def on_cpu(causal: bool) -> list[Contender]:
     ]
 
 
-def on_gpu(causal: bool, length: int) -> list[Contender]:
-    """Softmax by PyTorch and FlashAttention, other α-entmax, and ours."""
+def on_gpu(causal: bool) -> list[Contender]:
+    """Softmax by PyTorch, other α-entmax, and ours."""
     base = "softmax, SDPA memory-efficient"
 
     def sdpa(backend: SDPBackend, query, key, value, alpha):
         with sdpa_kernel([backend]):
             return F.scaled_dot_product_attention(query, key, value, is_causal=causal)
 
-    def flash(package: str, query, key, value, alpha):  # by its own package, which takes (B, T, H, D)
-        function = importlib.import_module(package).flash_attn_func
-        output = function(*(each.transpose(1, 2) for each in (query, key, value)), causal=causal)
-        return (output[0] if isinstance(output, tuple) else output).transpose(1, 2)
-
     def flex(query, key, value, alpha):
         from torch.nn.attention.flex_attention import flex_attention
 
         return torch.compile(flex_attention)(query, key, value)
-
-    def bisection(query, key, value, alpha):
-        from entmax import entmax_bisect
-
-        scores = torch.matmul(query * query.size(-1) ** -0.5, key.transpose(-2, -1))
-        return torch.matmul(entmax_bisect(scores.float(), alpha).type_as(scores), value)
 
     def adasplash(query, key, value, alpha):
         import adasplash
@@ -107,29 +93,23 @@ def on_gpu(causal: bool, length: int) -> list[Contender]:
         "softmax, SDPA flash": functools.partial(sdpa, SDPBackend.FLASH_ATTENTION),
         "softmax, SDPA cuDNN": functools.partial(sdpa, SDPBackend.CUDNN_ATTENTION),
         base: functools.partial(sdpa, SDPBackend.EFFICIENT_ATTENTION),
-        "softmax, FlashAttention-2": functools.partial(flash, "flash_attn"),
-        "softmax, FlashAttention-3": functools.partial(flash, "flash_attn_interface"),
         **({} if causal else {"softmax, FlexAttention": flex}),
     }
-    found = [Contender(name, function, base=base, square=causal) for name, function in softmax.items()]
-    found.append(Contender("AdaSplash", adasplash, 1.5, base=base, square=True))
+    found = [Contender(name, function, base=base) for name, function in softmax.items()]
+    found.append(Contender("AdaSplash", adasplash, 1.5, base=base))
     if not causal:
         found.append(Contender("ours, dense", functools.partial(ours, "dense"), None, base=base))
-        if length <= LONGEST_BISECTED:
-            found.append(Contender("entmax_bisect, 50 steps", bisection, None, base=base))
-    found.append(Contender("ours, fused at 1.5", fused, 1.5, base=base, square=causal))
-    return [*found, Contender("ours, fused", fused, None, base=base, square=causal)]
+    found.append(Contender("ours, fused at 1.5", fused, 1.5, base=base))
+    return [*found, Contender("ours, fused", fused, None, base=base)]
 
 
-def calls_of(
-    contender: Contender, whole: list[Tensor], step: list[Tensor]
-) -> dict[str, Callable[[], object]]:
+def calls_of(contender: Contender, whole: list[Tensor]) -> dict[str, Callable[[], object]]:
     """What is measured of a contender, by name; ``whole`` are queries, keys, values and a gradient."""
     alpha = contender.alpha
     if alpha is None:
         alpha = torch.linspace(1.05, 1.95, HEADS, device=whole[0].device).view(-1, 1, 1)
     if contender.dtype is not None:
-        whole, step = ([each.to(contender.dtype) for each in tensors] for tensors in (whole, step))
+        whole = [tensor.to(contender.dtype) for tensor in whole]
     leaves = [tensor.detach().requires_grad_() for tensor in whole[:3]]
     learned = [alpha.clone().requires_grad_()] if contender.alpha is None else []
     forward = torch.no_grad()(contender.function)
@@ -141,8 +121,6 @@ def calls_of(
     calls = {"forward": lambda: forward(*whole[:3], alpha), "training": training}
     if whole[0].is_cuda:
         calls[GRAPH] = training
-        if not contender.square:
-            calls["step"] = lambda: forward(*step, alpha)
     return calls
 
 
@@ -159,24 +137,20 @@ def captured(call: Callable[[], object]) -> Callable[[], object]:
 
 
 def compare(length: int, sentences: int, causal: bool, rounds: int, seed: int, device: str) -> list[dict]:
-    """A row per contender: seconds and multiples by measure, peak of training, and the reasons of failures."""
+    """A row per contender: seconds and multiples by measure, peak of training, reasons of failures."""
     generator = torch.Generator().manual_seed(seed)
 
-    def drawn(count: int, positions: int) -> Tensor:
-        # memory order (T, B, H, D), as of projections
-        numbers = 1.5 * torch.randn(positions, count, HEADS, HEAD_DIM, generator=generator)
-        dtype = torch.bfloat16 if device == "cuda" else torch.float32
-        return numbers.to(device, dtype).permute(1, 2, 0, 3)
-
-    whole = [drawn(sentences, length) for _ in range(4)]
-    step = [drawn(min(DECODED, sentences), positions) for positions in (1, length, length)]
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    shape = length, sentences, HEADS, HEAD_DIM  # memory order (T, B, H, D), as of projections
+    drawn = [1.5 * torch.randn(shape, generator=generator) for _ in range(4)]
+    whole = [tensor.to(device, dtype).permute(1, 2, 0, 3) for tensor in drawn]
     calls, rows = {}, {}
     mask = "causal" if causal else "full"
-    for contender in on_gpu(causal, length) if device == "cuda" else on_cpu(causal):
+    for contender in on_gpu(causal) if device == "cuda" else on_cpu(causal):
         row = {"length": length, "sentences": sentences, "mask": mask, "attention": contender.name}
         row |= {"base": contender.base, "seconds": {}, "failures": {}}
         rows[contender.name] = row
-        for measure, call in calls_of(contender, whole, step).items():
+        for measure, call in calls_of(contender, whole).items():
             try:
                 if measure == GRAPH:  # which keeps the memory that it allocates
                     if row.get("peak_bytes", math.inf) > torch.cuda.mem_get_info()[1] / 16:
@@ -189,52 +163,39 @@ def compare(length: int, sentences: int, causal: bool, rounds: int, seed: int, d
             except Exception as error:  # other libraries may raise anything, and memory may run out
                 row["failures"][measure] = " ".join(f"{type(error).__name__}: {error}".split())[:200]
     for (name, measure), times in time_calls(calls, rounds, seed).items():
-        rows[name]["seconds"][measure] = quartiles(times)
+        rows[name]["seconds"][measure] = statistics.median(times)
     for row in rows.values():
-        base = rows[row["base"]]["seconds"]
-        medians = {measure: times["median"] for measure, times in row["seconds"].items()}
-        row["multiples"] = {each: medians[each] / base[each]["median"] for each in medians if each in base}
+        base, times = rows[row["base"]]["seconds"], row["seconds"]
+        row["multiples"] = {measure: times[measure] / base[measure] for measure in times if measure in base}
     return list(rows.values())
 
 
 def as_table(rows: list[dict]) -> str:
-    """The rows of :func:`compare` as Markdown: ms, multiples of softmax's time, memory; then what did not run."""
-    measures = [
-        each for each in ("forward", "training", GRAPH, "step") if any(each in row["seconds"] for row in rows)
-    ]
-    cells = [
-        [row["length"], row["sentences"], row["mask"], row["attention"]]
-        + [
-            value
-            for measure in measures
-            for value in (
-                1e3 * row["seconds"][measure]["median"] if measure in row["seconds"] else None,
-                row["multiples"].get(measure),
-            )
-        ]
-        + [row["peak_bytes"] / 2**20 if "peak_bytes" in row else None]
-        for row in rows
-        if row["seconds"]
-    ]
+    """The rows of :func:`compare` as Markdown, and what did not run."""
+    measures, cells = list(dict.fromkeys(each for row in rows for each in row["seconds"])), []
+    for row in rows:
+        cells.append([row["length"], row["sentences"], row["mask"], row["attention"]])
+        for measure in measures:
+            seconds = row["seconds"].get(measure)
+            cells[-1] += [seconds and 1e3 * seconds, row["multiples"].get(measure)]
+        cells[-1].append(row["peak_bytes"] / 2**20 if "peak_bytes" in row else None)
     headers = [header for measure in measures for header in (f"{measure}, ms", "×SDPA")]
     shown = table(cells, ["n", "sentences", "mask", "attention", *headers, "peak of training, MiB"])
-    reasons = [
-        (row["attention"], measure, reason) for row in rows for measure, reason in row["failures"].items()
-    ]
-    return shown + "".join(f"\n\n{name}, {measure}: {reason}" for name, measure, reason in reasons)
+    reasons = [f"{row['attention']}, {name}: {why}" for row in rows for name, why in row["failures"].items()]
+    return "\n\n".join([shown, *reasons])
 
 
 def summary(rows: list[dict]) -> str:
-    """Multiples of softmax's time on the geometric mean, and at worst, over long and short sequences and masks."""
-    cells = []
-    for what, of in ((f"n ≥ {LONG}", lambda n: n >= LONG), (f"n < {LONG}", lambda n: n < LONG)):
-        chosen = [row for row in rows if of(row["length"]) and row["attention"] != row["base"]]
-        for name in dict.fromkeys(row["attention"] for row in chosen):
-            for measure in ("forward", "training", GRAPH):
-                found = [row["multiples"].get(measure) for row in chosen if row["attention"] == name]
-                if multiples := [each for each in found if each is not None]:
-                    mean = math.exp(sum(map(math.log, multiples)) / len(multiples))
-                    cells.append([what, name, measure, mean, max(multiples)])
+    """Multiples of softmax's time over all long and all short sequences: geometric mean, and worst."""
+    groups: dict[tuple, list[float]] = {}
+    for row in rows:
+        for measure, multiple in row["multiples"].items() if row["attention"] != row["base"] else ():
+            length = f"n ≥ {LONG}" if row["length"] >= LONG else f"n < {LONG}"
+            groups.setdefault((length, row["attention"], measure), []).append(multiple)
+    cells = [
+        [*what, math.exp(sum(map(math.log, multiples)) / len(multiples)), max(multiples)]
+        for what, multiples in groups.items()
+    ]
     return table(cells, ["length", "attention", "measure", "×SDPA, mean", "at worst"])
 
 

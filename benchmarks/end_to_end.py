@@ -4,9 +4,9 @@
     python benchmarks/end_to_end.py --size tiny --threads 1 --rounds 5     # data: scripts/prepare.py multi30k
     python benchmarks/end_to_end.py --random-tokens --size base --precision bf16 --only training
 
-Runs fairseq's trainer and generator in this process, on batches that are made beforehand and are the same for all
-systems. Every translation has the mean reference length of its batch, so that all systems do the same work. On a CPU
-α-entmax also translates with 8-bit integers. CTranslate2 has the parameters of our softmax model.
+Runs fairseq's trainer and generator in this process, on batches that are made beforehand and are the same for
+all systems. Every translation has the mean reference length of its batch, so that all do the same work. On a
+CPU α-entmax also translates with 8-bit integers. CTranslate2 has the parameters of our softmax model.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import functools
 import itertools
 import logging
 import math
+import statistics
 import tempfile
 from argparse import Namespace
 from collections.abc import Callable
@@ -30,7 +31,7 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.trainer import Trainer
-from measure import begin, in_turns, new_parser, peak_memory, quartiles, ratio, seconds, table, write_report
+from measure import begin, in_turns, new_parser, peak_memory, ratio, seconds, table, write_report
 
 import user_dir.models  # noqa: F401  registers the models
 from user_dir.attention.dense import attention_scores, weighted_values
@@ -50,8 +51,7 @@ SETTINGS = """--task translation --share-all-embeddings --dropout 0.1
     --encoder-normalize-before --decoder-normalize-before
     --criterion label_smoothed_cross_entropy --label-smoothing 0.1
     --optimizer adam --adam-eps 1e-9 --lr 0.003 --lr-scheduler inverse_sqrt --warmup-updates 1000
-    --warmup-init-lr 1e-7 --required-batch-size-multiple 1 --num-workers 0""".split()
-OWN_PARAMETERS = (".alpha.", ".normalizer.", ".gated_norm.", ".length_scaling.")
+    --warmup-init-lr 1e-7 --required-batch-size-multiple 1 --num-workers 0 --no-save"""
 
 
 @dataclass(frozen=True)
@@ -110,23 +110,14 @@ def write_random_corpus(folder: Path, sentences: int, seed: int, words: int = 10
 
 
 class Systems:
-    """fairseq's trainers of systems of one size and precision, all with the first one's initial parameters."""
+    """fairseq's trainers of one size and precision, all with the initial parameters of the first one."""
 
-    def __init__(
-        self, data: Path, languages: tuple[str, str], size: str, precision: str, device: str, args: Namespace
-    ):
-        self.size, self.seed, self.parameters = size, args.seed, None
-        self.flags = [str(data), "--source-lang", languages[0], "--target-lang", languages[1], *SETTINGS]
-        self.flags += [
-            "--adam-betas",
-            "(0.9, 0.98)",
-            "--max-tokens",
-            str(args.max_tokens),
-            "--seed",
-            str(args.seed),
-        ]
-        self.flags += ["--no-save", *(["--" + precision] if precision != "fp32" else [])]
-        self.flags += ["--cpu"] if device == "cpu" else []
+    def __init__(self, data: Path, languages: tuple[str, str], size: str, device: str, args: Namespace):
+        self.size, self.parameters, self.seed = size, None, args.seed
+        given = ["--source-lang", languages[0], "--target-lang", languages[1], "--adam-betas", "(0.9, 0.98)"]
+        given += ["--max-tokens", str(args.max_tokens), "--seed", str(args.seed)]
+        given += [] if args.precision == "fp32" else ["--" + args.precision]
+        self.flags = [str(data), *SETTINGS.split(), *given, *(["--cpu"] if device == "cpu" else [])]
         for logger in ("fairseq", "hydra", "user_dir"):
             logging.getLogger(logger).setLevel(logging.ERROR)
         self.task = tasks.setup_task(self.config(STOCK).task)
@@ -137,13 +128,14 @@ class Systems:
         if system.stock:
             size = Namespace()
             ARCH_CONFIG_REGISTRY[SIZES[self.size]](size)
-            architecture = ["--arch", "transformer"]
             names = ("embed_dim", "ffn_embed_dim", "layers", "attention_heads")
-            for key in (f"{side}_{name}" for side in ("encoder", "decoder") for name in names):
-                architecture += [f"--{key.replace('_', '-')}", str(getattr(size, key))]
-        parser = options.get_training_parser()
+            keys = [f"{side}_{name}" for side in ("encoder", "decoder") for name in names]
+            architecture = [f"--{key.replace('_', '-')}={getattr(size, key)}" for key in keys]
+            architecture += ["--arch", "transformer"]
         given = [*self.flags, *architecture, *system.flags]
-        return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, input_args=given))
+        return convert_namespace_to_omegaconf(
+            options.parse_args_and_arch(options.get_training_parser(), given)
+        )
 
     def trainer(self, system: System) -> Trainer:
         """fairseq's trainer of a system."""
@@ -154,24 +146,21 @@ class Systems:
             for attention in itertools.chain(*model.attentions().values()):
                 attention.normalizer = Bisection()
         state = model.state_dict()
-        if self.parameters is None:
-            self.parameters = {name: value.clone() for name, value in state.items()}
-        own = {name: value for name, value in state.items() if any(part in name for part in OWN_PARAMETERS)}
-        model.load_state_dict({**self.parameters, **own})
+        self.parameters = self.parameters or {name: value.clone() for name, value in state.items()}
+        model.load_state_dict({**state, **self.parameters})
         return Trainer(cfg, self.task, model, self.task.build_criterion(cfg.criterion))
 
 
 def time_training(trainers: dict[str, Trainer], updates: int, rounds: int, seed: int) -> list[dict]:
-    """Target tokens per second, and peak memory of the largest update, in addition to parameters and Adam's state.
+    """Target tokens per second, and peak memory of the largest update beside parameters and Adam's state.
 
-    An update is fairseq-train's: forward, backward, clipping, Adam. A system whose gradients overflow has NaN.
+    An update is fairseq-train's: forward, backward, clipping, Adam. Where gradients overflow, it is NaN.
     """
-    first, *others = trainers.values()
-    epochs, batches = first.get_train_iterator(1), []
-    while len(batches) < updates * (rounds + 1):
-        batches += itertools.islice(epochs.next_epoch_itr(), updates * (rounds + 1) - len(batches))
-    for trainer in others:
-        trainer.get_train_iterator(1)  # whose batches tell the shapes of CUDA graphs
+    batches: list[dict] = []
+    for trainer in trainers.values():  # whose batches also tell the shapes of CUDA graphs
+        epochs = trainer.get_train_iterator(1)
+        while len(batches) < updates * (rounds + 1):
+            batches += itertools.islice(epochs.next_epoch_itr(), updates * (rounds + 1) - len(batches))
 
     def train(trainer: Trainer, given: list[dict]) -> float:
         try:
@@ -182,10 +171,7 @@ def time_training(trainers: dict[str, Trainer], updates: int, rounds: int, seed:
     for trainer in trainers.values():  # on a GPU, graphs of all shapes are recorded before the first round
         train(trainer, batches if trainer.cuda else batches[:updates])
     blocks = [batches[start : start + updates] for start in range(updates, len(batches), updates)]
-    jobs = {
-        name: functools.partial(lambda trainer, i: train(trainer, blocks[i]), trainer)
-        for name, trainer in trainers.items()
-    }
+    jobs = {name: lambda i, each=each: train(each, blocks[i]) for name, each in trainers.items()}
     rows = speeds(
         in_turns(jobs, rounds, seed), [sum(batch["ntokens"] for batch in block) for block in blocks]
     )
@@ -194,7 +180,6 @@ def time_training(trainers: dict[str, Trainer], updates: int, rounds: int, seed:
         trainer.zero_grad()
         trainer.cuda_env = None  # with it, fairseq resets the peak statistics for its log
         row["peak_bytes"] = peak_memory(functools.partial(train, trainer, [largest]), trainer.device.type)
-        row["graphs"] = getattr(getattr(trainer, "graphs", None), "recorded", None)
     return rows
 
 
@@ -229,17 +214,14 @@ def time_translation(
         for batch, length in zip(batches, lengths):
             assert set(system(batch, length)) == {length}, "a translation does not have the prescribed length"
 
-    jobs = {
-        name: functools.partial(lambda system, _: seconds(lambda: translate(system)), system)
-        for name, system in systems.items()
-    }
+    jobs = {name: lambda _, each=each: seconds(lambda: translate(each)) for name, each in systems.items()}
     for job in jobs.values():
         job(0)
     return speeds(in_turns(jobs, rounds, seed), [len(chosen)] * rounds)
 
 
 def search_of(trainer: Trainer, task, beam: int, int8: bool = False) -> Callable[[dict, int], list[int]]:
-    """fairseq's search with a model: from a batch and the length of translations to the lengths of the best ones."""
+    """fairseq's search: from a batch and a length of translations to the lengths of the best ones."""
     model = trainer.model
     model.eval()
     settings = GenerationConfig(beam=beam)
@@ -294,54 +276,49 @@ def speeds(times: dict[str, list[float]], work: list[int]) -> list[dict]:
     """Speed of each system, and its multiple of the stock model's within each round."""
     found = {name: [done / time for done, time in zip(work, each)] for name, each in times.items()}
     return [
-        {"system": name, "per_second": quartiles(values), "to_stock": ratio(values, found[STOCK.name])}
+        {
+            "system": name,
+            "per_second": statistics.median(values),
+            "to_stock": ratio(values, found[STOCK.name]),
+        }
         for name, values in found.items()
     ]
 
 
 def speed_table(rows: list[dict], unit: str) -> str:
     """Rows of speeds as Markdown."""
+    memory = ["peak of an update, MiB"] if "peak_bytes" in rows[0] else []
     cells = [
-        [row["system"], f"{row['per_second']['median']:.4g}", row["to_stock"]]
-        + ([row["peak_bytes"] / 2**20, row["graphs"]] if "graphs" in row else [])
+        [row["system"], f"{row['per_second']:.4g}", row["to_stock"]]
+        + [row["peak_bytes"] / 2**20 for _ in memory]
         for row in rows
     ]
-    more = ["peak of an update, MiB", "CUDA graphs"] if "graphs" in rows[0] else []
-    return table(cells, ["system", unit, "×stock", *more])
+    return table(cells, ["system", unit, "×stock", *memory])
 
 
 def main() -> None:
-    """Measure each size and precision, print, and write what is known."""
+    """Measure each size, print, and write what is known."""
     parser = new_parser(__doc__, rounds=7)
     add = parser.add_argument
     add("--corpus", default="multi30k", metavar="NAME", help="prepared corpus (default: multi30k)")
     add("--data", type=Path, metavar="DIR", help="folder of the corpora (default: data)")
     add("--random-tokens", action="store_true", help="instead of a corpus")
-    add(
-        "--size",
-        nargs="+",
-        choices=SIZES,
-        default=["tiny", "iwslt"],
-        help="sizes of the models",
-        metavar="SIZE",
-    )
-    add(
-        "--precision",
-        choices=("fp32", "fp16", "bf16"),
-        default="fp32",
-        help="fp32, fp16 or bf16",
-        metavar="NAME",
-    )
-    add(
-        "--max-tokens", type=int, default=2048, metavar="N", help="tokens of a training batch (default: 2048)"
-    )
-    add("--updates", type=int, metavar="N", help="training updates in a round (default: by device and size)")
-    add("--sentences", type=int, metavar="N", help="sentences in a round (default: by device and size)")
+    sizes = ["tiny", "iwslt"]
+    add("--size", nargs="+", choices=SIZES, default=sizes, help="tiny, iwslt or base", metavar="SIZE")
+    add("--precision", choices=("fp32", "fp16", "bf16"), default="fp32", metavar="NAME", help="or fp16, bf16")
+    add("--max-tokens", type=int, default=2048, metavar="N", help="tokens of a batch (default: 2048)")
     add("--only", choices=("training", "translation"), help="measure one of them", metavar="WHAT")
     args = parser.parse_args()
     device, report = begin(args)
     rounds = args.rounds or (2 if args.quick else 7)
     report.update(rounds=rounds, training=[], translation=[])
+
+    def done(part: str, where: dict, rows: list[dict], unit: str) -> None:
+        report[part] += [{**where, **row} for row in rows]
+        write_report(args.output, report)
+        title = ", ".join(f"{name} {value}" for name, value in where.items())
+        print(f"{part}, {title}\n\n{speed_table(rows, unit)}\n", flush=True)
+
     with tempfile.TemporaryDirectory() as temporary:
         data, languages = Path(temporary), ("de", "en")
         if args.random_tokens:
@@ -350,23 +327,18 @@ def main() -> None:
             corpus = load_corpus(args.corpus, args.data).require_prepared()
             data, languages = corpus.bin, corpus.languages
         for size in args.size[:1] if args.quick else args.size:
-            updates, sentences = (1, 20) if args.quick else WORK.get((device, size), GPU_WORK)
+            updates, sentences = (1, 4) if args.quick else WORK.get((device, size), GPU_WORK)
             where = {"size": size, "precision": args.precision}
-            systems = Systems(data, languages, size, args.precision, device, args)
+            systems = Systems(data, languages, size, device, args)
             compared = [STOCK, SOFTMAX, ALPHA_ENTMAX] if args.quick else [STOCK, *OURS.values(), BISECTION]
             trainers = {each.name: systems.trainer(each) for each in compared}
             if args.only != "translation":
-                more = {each.name: systems.trainer(each) for each in ON_GPU} if device == "cuda" else {}
-                rows = time_training({**trainers, **more}, args.updates or updates, rounds, args.seed)
-                report["training"] += [{**where, **row} for row in rows]
-                write_report(args.output, report)
-                print(f"training, {size}, {args.precision}\n\n{speed_table(rows, 'tokens/s')}\n", flush=True)
+                more = {each.name: systems.trainer(each) for each in ON_GPU if device == "cuda"}
+                rows = time_training({**trainers, **more}, updates, rounds, args.seed)
+                done("training", where, rows, "tokens/s")
             for beam in (5, 1) if args.only != "training" else ():
-                rows = time_translation(trainers, args.sentences or sentences, beam, rounds, args.seed)
-                report["translation"] += [{**where, "beam": beam, **row} for row in rows]
-                write_report(args.output, report)
-                title = f"translation, {size}, {args.precision}, beam {beam}"
-                print(f"{title}\n\n{speed_table(rows, 'sentences/s')}\n", flush=True)
+                rows = time_translation(trainers, sentences, beam, rounds, args.seed)
+                done("translation", {**where, "beam": beam}, rows, "sentences/s")
     print(args.output)
 
 

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """Test and measure everything that needs a GPU, the most important first, within nine minutes.
 
-    python benchmarks/gpu.py
     python benchmarks/gpu.py --section attention
 
-Each section is a few commands with a time limit; what they print is in SECTION.log of the output folder, too, beside
-their reports. They need no network; training, translation and multi30k need that corpus, prepared.
+Each section is a few commands with a time limit, without network; what they print is in SECTION.log of the
+output folder, too, beside their reports. Training, translation and multi30k need that corpus, prepared.
 """
 
 from __future__ import annotations
@@ -19,35 +18,30 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = "tests/graphs tests/decoding tests/attention tests/entmax tests/models"
-END_TO_END = "benchmarks/end_to_end.py"
-TRAINED = "configs/multi30k-de-en/alpha_entmax.yaml"
+TRAINING = "benchmarks/end_to_end.py --only training --rounds 3"
+RANDOM = f"{TRAINING} --random-tokens --size base --precision bf16 --max-tokens"
+CONFIG = "configs/multi30k-de-en/alpha_entmax.yaml"
 # section → seconds that it may take, and its commands
 SECTIONS = {
     "tests": (90, [f"-m pytest -q -n logical --maxprocesses 8 -m 'not nightly' {TESTS}"]),
-    "models": (
-        90,
-        [
-            f"{END_TO_END} --random-tokens --size base --precision bf16 --only training --rounds 3 --max-tokens {tokens}"
-            for tokens in (4096, 16384)
-        ],
+    "models": (90, [f"{RANDOM} 4096", f"{RANDOM} 16384"]),
+    "training": (120, [f"{TRAINING} --size tiny --precision fp16 --max-tokens 4096"]),
+    "translation": (
+        60,
+        ["benchmarks/end_to_end.py --only translation --rounds 3 --size iwslt --precision fp16"],
     ),
-    "training": (
-        120,
-        [f"{END_TO_END} --size tiny --precision fp16 --only training --rounds 3 --max-tokens 4096"],
-    ),
-    "translation": (60, [f"{END_TO_END} --size iwslt --precision fp16 --only translation --rounds 3"]),
     "multi30k": (
         110,
         [
-            f"scripts/train.py {TRAINED} common.bf16=true checkpoint.save_dir={{scratch}}",
+            f"scripts/train.py {CONFIG} common.bf16=true checkpoint.save_dir={{scratch}}",
             "scripts/evaluate.py --path {scratch}/checkpoint_best.pt",
         ],
     ),
     "attention": (70, ["benchmarks/attention.py --rounds 7"]),
 }
 REHEARSED = {
-    "tests": ["-m pytest -q tests/entmax -k fake"],
-    "models": [f"{END_TO_END} --random-tokens --only training --quick"],
+    "tests": ["-m pytest -q tests/attention/test_alpha.py"],
+    "models": [f"{TRAINING} --random-tokens --quick"],
     "attention": ["benchmarks/attention.py --quick --lengths 4"],
 }
 

@@ -3,19 +3,21 @@
 
     python benchmarks/kernels.py --threads 2
 
-Contenders take turns in every round, in random order; times are medians over rounds, multiples the medians of the
-multiples within rounds. *per head*: α from 1.05 to 1.95 over the heads.
+Contenders take turns in every round, in random order; times are medians over rounds, multiples the medians
+of the multiples within rounds: of softmax's (or cross-entropy's) time, and of that of what ours replaces.
+*per head*: α from 1.05 to 1.95 over the heads.
 """
 
 from __future__ import annotations
 
 import functools
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from measure import begin, new_parser, peak_memory, quartiles, ratio, table, time_calls, write_report
+from measure import begin, new_parser, peak_memory, ratio, table, time_calls, write_report
 from torch import Tensor
 
 from user_dir.entmax import entmax, entmax_loss
@@ -24,7 +26,6 @@ PER_HEAD = "per head"
 SHAPES = ("128x8x32x32", "32x8x128x128", "8x8x512x512")  # of scores (B, H, T, S)
 SYMBOLS = (8_000, 32_000)  # of a vocabulary
 VARIANCES = (1, 9)  # of scores
-MEASURES = ("forward", "+ backward", "+ dα")
 ALPHAS = (1.0, 1.001, 1.01, 1.1, 1.25, 1.5, 1.75, 2.0)  # of accuracy
 
 
@@ -73,7 +74,7 @@ def losses() -> list[Contender]:
 
 
 def calls_of(contender: Contender, scores: Tensor, grad: Tensor) -> dict[str, Callable[[], object]]:
-    """Forward without autograd; with the gradient of the scores; also with the gradient of α, if it is learned."""
+    """Forward without autograd; with the gradient of the scores; with that of α, too, if it is learned."""
     alpha, leaf = contender.alpha, scores.detach().requires_grad_()
     if alpha == PER_HEAD:
         alpha = torch.linspace(1.05, 1.95, scores.size(1), device=scores.device).view(-1, 1, 1)
@@ -92,62 +93,22 @@ def calls_of(contender: Contender, scores: Tensor, grad: Tensor) -> dict[str, Ca
 
 
 def time_kernels(shape: list[int], variance: float, rounds: int, seed: int, device: str) -> list[dict]:
-    """A row per contender and measure: seconds, multiples of softmax's and of the peer's, peak memory."""
+    """A row per contender and measure, on scores from N(0, variance)."""
     generator = torch.Generator().manual_seed(seed)
     scores = (torch.randn(shape, generator=generator) * variance**0.5).to(device)
     grad = torch.randn(shape, generator=generator).to(device)
     calls = {
-        (each, measure): call
-        for each in contenders()
-        for measure, call in calls_of(each, scores, grad).items()
+        (contender, measure): call
+        for contender in contenders()
+        for measure, call in calls_of(contender, scores, grad).items()
     }
-    times = time_calls(calls, rounds, seed)
-    by_name = {(each.name, each.alpha, measure): values for (each, measure), values in times.items()}
-    return [
-        {
-            "shape": shape,
-            "variance": variance,
-            "implementation": each.name,
-            "alpha": each.alpha,
-            "measure": measure,
-            "seconds": quartiles(values),
-            "to_softmax": ratio(
-                values, by_name["torch softmax", 1.0, "forward" if measure == "forward" else "+ backward"]
-            ),
-            "to_peer": ratio(values, by_name[each.peer, each.alpha, measure]) if each.peer else None,
-            "peak_bytes": peak_memory(calls[each, measure], device),
-        }
-        for (each, measure), values in times.items()
-    ]
-
-
-def kernel_table(rows: list[dict]) -> str:
-    """The rows of :func:`time_kernels` as Markdown, a line per implementation."""
-    lines: dict[tuple, dict[str, dict]] = {}
-    for row in rows:
-        lines.setdefault((row["implementation"], row["alpha"]), {})[row["measure"]] = row
-    cells = [
-        [
-            *name,
-            *(
-                value
-                for row in (measured.get(measure) for measure in MEASURES)
-                for value in (
-                    [1e3 * row["seconds"]["median"], row["to_softmax"], row["to_peer"]] if row else [None] * 3
-                )
-            ),
-            max(row["peak_bytes"] for row in measured.values()) / 2**20,
-        ]
-        for name, measured in lines.items()
-    ]
-    headers = [header for measure in MEASURES for header in (f"{measure}, ms", "×softmax", "×peer")]
-    return table(cells, ["implementation", "α", *headers, "peak, MiB"])
+    return timed(calls, rounds, seed, device, {"shape": shape, "variance": variance})
 
 
 def time_losses(
     targets: int, symbols: int, variance: float, rounds: int, seed: int, device: str
 ) -> list[dict]:
-    """Forward and backward of each loss, on rows of scores from N(0, variance)."""
+    """A row per loss: forward and backward of each, on rows of scores from N(0, variance)."""
     generator = torch.Generator().manual_seed(seed)
     scores = (torch.randn(targets, symbols, generator=generator) * variance**0.5).to(device).requires_grad_()
     target = torch.randint(symbols, (targets,), generator=generator).to(device)
@@ -155,77 +116,63 @@ def time_losses(
     def call(contender: Contender) -> Tensor:
         return torch.autograd.grad(contender.function(scores, target).sum(), scores)[0]
 
-    calls = {each: functools.partial(call, each) for each in losses()}
+    calls = {(contender, "+ backward"): functools.partial(call, contender) for contender in losses()}
+    return timed(calls, rounds, seed, device, {"symbols": symbols, "variance": variance})
+
+
+def timed(calls: dict, rounds: int, seed: int, device: str, where: dict) -> list[dict]:
+    """Rows with seconds, multiples of the first contender's (softmax) and of the peer's, and peak memory."""
     times = time_calls(calls, rounds, seed)
-    by_name = {each.name: values for each, values in times.items()}
-    return [
-        {
-            "symbols": symbols,
-            "variance": variance,
-            "implementation": each.name,
-            "alpha": each.alpha,
-            "seconds": quartiles(values),
-            "to_cross_entropy": ratio(values, by_name["torch cross_entropy"]),
-            "to_peer": ratio(values, by_name[each.peer]) if each.peer else None,
-            "peak_bytes": peak_memory(calls[each], device),
-        }
-        for each, values in times.items()
-    ]
+    by_name = {(each.name, each.alpha, measure): values for (each, measure), values in times.items()}
+    (first, _), *_ = calls
+    rows = []
+    for (each, measure), values in times.items():
+        softmax = by_name[first.name, first.alpha, "forward" if measure == "forward" else "+ backward"]
+        row = {**where, "implementation": each.name, "alpha": each.alpha, "measure": measure}
+        row |= {"seconds": statistics.median(values), "to_softmax": ratio(values, softmax)}
+        row["to_peer"] = ratio(values, by_name[each.peer, each.alpha, measure]) if each.peer else None
+        rows.append({**row, "peak_bytes": peak_memory(calls[each, measure], device)})
+    return rows
 
 
-def loss_table(rows: list[dict]) -> str:
-    """The rows of :func:`time_losses` as Markdown."""
-    lines = [
-        [
-            row["implementation"],
-            row["alpha"],
-            1e3 * row["seconds"]["median"],
-            row["to_cross_entropy"],
-            row["to_peer"],
-        ]
-        + [row["peak_bytes"] / 2**20]
-        for row in rows
-    ]
-    return table(lines, ["loss", "α", "forward + backward, ms", "×cross_entropy", "×peer", "peak, MiB"])
+def timing_table(rows: list[dict]) -> str:
+    """The rows of :func:`timed` as Markdown, a line per implementation."""
+    lines: dict[tuple, dict[str, dict]] = {}
+    for row in rows:
+        lines.setdefault((row["implementation"], row["alpha"]), {})[row["measure"]] = row
+    measures, cells = list(dict.fromkeys(row["measure"] for row in rows)), []
+    for name, measured in lines.items():
+        cells.append([*name])
+        for measure in measures:
+            row = measured.get(measure)
+            figures = [1e3 * row["seconds"], row["to_softmax"], row["to_peer"]] if row else [None] * 3
+            cells[-1] += figures
+        cells[-1].append(max(row["peak_bytes"] for row in measured.values()) / 2**20)
+    headers = [header for measure in measures for header in (f"{measure}, ms", "×softmax", "×peer")]
+    return table(cells, ["implementation", "α", *headers, "peak, MiB"])
 
 
 def accuracy(count: int, variance: float, seed: int, device: str) -> list[dict]:
-    """The largest error of a weight, and of the gradient of α relative to the largest one, by α, over rows.
+    """The largest error of a weight, and of the gradient of α relative to the largest one, by α.
 
-    Truth is the entmax package's bisection of 200 steps in float64, and Proposition 1 of Correia et al. 2019.
+    Truth is our own α-entmax in float64, which tests compare with mpmath.
     """
-    from entmax import entmax_bisect
-
     generator = torch.Generator().manual_seed(seed)
-    scores, grad = ((torch.randn(1, count, 1, 128, generator=generator)).to(device) for _ in range(2))
-    scores = scores * variance**0.5
-    rows = []
+    scores, grad = (torch.randn(1, count, 1, 128, generator=generator).to(device) for _ in range(2))
+    scores, rows = scores * variance**0.5, []
     for value in ALPHAS:
         alpha = torch.full((count, 1, 1), value, device=device)  # every row is a head
-        z = scores.double()
-        p = torch.softmax(z, -1) if value == 1 else entmax_bisect(z, alpha.double(), n_iter=200)
-        log_p, eps = torch.where(p > 0, p.clamp_min(1e-300).log(), 0.0), value - 1
-        h = -p * log_p
-        if eps:
-            skewed = torch.where(p > 0, p.clamp_min(1e-300) ** (1 - eps), 0.0)
-            skewed = skewed / skewed.sum(-1, keepdim=True)
-            slope = (p - skewed) / eps**2 + (h - skewed * h.sum(-1, keepdim=True)) / eps
-        else:
-            slope = (h * log_p - p * (h * log_p).sum(-1, keepdim=True)) / 2
-        slope = (grad.double() * slope).sum(-1, keepdim=True)
+        exact = alpha.double().requires_grad_()
+        truth = entmax(scores.double(), exact)
+        slope = torch.autograd.grad(truth, exact, grad.double())[0]
         for contender in contenders():
-            if contender.alpha not in (PER_HEAD, value):
-                continue
             learned = contender.alpha == PER_HEAD
+            if not learned and contender.alpha != value:
+                continue
             argument = alpha.clone().requires_grad_() if learned else value
             weights = contender.function(scores, argument)
-            row = {
-                "implementation": contender.name,
-                "given": contender.alpha,
-                "alpha": value,
-                "variance": variance,
-            }
-            row["weights"] = (weights - p).abs().max().item()
+            row = {"implementation": contender.name, "given": contender.alpha, "alpha": value}
+            row |= {"variance": variance, "weights": (weights - truth).abs().max().item()}
             if learned:
                 error = torch.autograd.grad(weights, argument, grad)[0] - slope
                 row["alpha_gradient"] = (error.abs().max() / slope.abs().max()).item()
@@ -265,11 +212,13 @@ def main() -> None:
     for shape in args.shapes[:1] if args.quick else args.shapes:
         for variance in VARIANCES:
             rows = time_kernels([int(size) for size in shape.split("x")], variance, rounds, args.seed, device)
-            done("kernels", f"scores {shape} from N(0, {variance})", rows, kernel_table(rows))
+            done("kernels", f"scores {shape} from N(0, {variance})", rows, timing_table(rows))
     for symbols in SYMBOLS[:1] if args.quick else SYMBOLS:
         for variance in VARIANCES:
             rows = time_losses(count, symbols, variance, rounds, args.seed, device)
-            done("losses", f"{count} rows of {symbols} scores from N(0, {variance})", rows, loss_table(rows))
+            done(
+                "losses", f"{count} rows of {symbols} scores from N(0, {variance})", rows, timing_table(rows)
+            )
     print(args.output)
 
 

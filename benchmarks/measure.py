@@ -8,6 +8,7 @@ import math
 import os
 import platform
 import random
+import re
 import shlex
 import subprocess
 import sys
@@ -31,9 +32,7 @@ MIN_RUN = 0.005  # seconds; faster functions are repeated
 
 def machine(what: str, device: str = "cpu", seed: int = 1) -> dict:
     """The metadata of a report: date, command, commit, machine and versions."""
-    names = [
-        line.partition(":")[2].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")
-    ]
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     commit = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     installed = {each.metadata["Name"]: each.version for each in metadata.distributions()}
     return {
@@ -44,12 +43,10 @@ def machine(what: str, device: str = "cpu", seed: int = 1) -> dict:
         "seed": seed,
         "machine": {
             "device": torch.cuda.get_device_name() if device == "cuda" else device,
-            "cpu": names[0] if names else platform.machine(),
+            "cpu": cpu[1] if cpu else platform.machine(),
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),
             "capability": torch.backends.cpu.get_cpu_capability(),
-            "load_before": os.getloadavg()[0],
-            "system": platform.platform(),
         },
         "versions": {
             "python": platform.python_version(),
@@ -124,12 +121,6 @@ def peak_memory(call: Callable[[], Any], device: str = "cpu") -> int:
     events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
     events.sort(key=lambda event: event.start_ns())
     return max(0, int(np.cumsum([event.nbytes() for event in events]).max(initial=0)))
-
-
-def quartiles(values: list[float]) -> dict[str, float]:
-    """Median and quartiles."""
-    low, median, high = np.percentile(values, (25, 50, 75)).tolist()
-    return {"median": median, "q1": low, "q3": high}
 
 
 def ratio(values: list[float], others: list[float]) -> float:

@@ -3,9 +3,9 @@
 
     python experiments/run.py experiments/comparison.yaml --only 'de-en-*-seed1'
 
-A run works in runs/EXPERIMENT/NAME-seedN. What is there already is not made again, so the same command goes on
-after an interruption; a run with a result.json is finished. Scores, translations, α and statistics of heads, but no
-models, are packed into experiments/records/EXPERIMENT.tar.xz, and unpacked from there into the folders of the runs.
+A run works in runs/EXPERIMENT/NAME-seedN. What is there is not made again, so the same command goes on after
+an interruption; a run with a result.json is finished. Scores, translations, α and statistics of heads, but no
+models, are packed into experiments/records/EXPERIMENT.tar.xz, and unpacked from there into runs/.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import lzma
 import re
 import shlex
 import signal
@@ -38,27 +37,16 @@ from user_dir.files import atomic_write, read_json, read_yaml, write_json  # noq
 RUNS, RECORDS = ROOT / "runs", ROOT / "experiments" / "records"
 KEPT = ("result.json", "alpha.jsonl", "average.heads.json", "average.importance.json", "evaluation/*")
 # With stop_early: false. BLEU of validation takes time and would decide nothing.
-NEVER_EARLY = [
-    "checkpoint.best_checkpoint_metric=loss",
-    "checkpoint.maximize_best_checkpoint_metric=false",
-    "checkpoint.patience=-1",
-    "task.eval_bleu=false",
-    "task.eval_bleu_args='{}'",
-    "task.eval_bleu_remove_bpe=null",
-]
-QUIET = ["-W", "ignore::UserWarning"]
+NEVER_EARLY = """checkpoint.best_checkpoint_metric=loss checkpoint.maximize_best_checkpoint_metric=false
+    checkpoint.patience=-1 task.eval_bleu=false task.eval_bleu_args='{}' task.eval_bleu_remove_bpe=null"""
 
 
 @dataclass
 class Plan:
-    """An experiment's file, whose keys are these.
-
-    ``before`` are shell commands. ``average`` is a number of last epochs, or ``ema`` for the moving average that
-    training keeps. ``new_piece_penalty`` is that of evaluate.py.
-    """
+    """An experiment's file, whose keys are these. ``before`` are shell commands."""
 
     runs: list[dict]
-    average: int | str = 5
+    average: int | str = 5  # the last N epochs, or ema: the moving average that training keeps
     beam: int = 5
     importance: bool = True
     stop_early: bool = True
@@ -86,11 +74,11 @@ class Run:
 
 
 def read_plan(path: Path, folder: Path = RUNS, patterns: list[str] = ()) -> tuple[Plan, list[Run]]:
-    """The experiment of a YAML file, and its runs in order; those whose label matches a pattern, if there are any."""
+    """An experiment, and its runs in order: all, or those whose label matches one of the patterns."""
     runs = []
     try:
         plan = Plan(**read_yaml(path, "the experiment"))
-        shared = [*([] if plan.stop_early else NEVER_EARLY), *plan.overrides]
+        shared = [*([] if plan.stop_early else NEVER_EARLY.split()), *plan.overrides]
         for entry in plan.runs:
             entry = {"seeds": [1], "overrides": [], "of": path.stem, **entry}
             experiment, overrides = entry.pop("of"), [*shared, *entry.pop("overrides")]
@@ -115,26 +103,20 @@ def unpack(experiment: str, folder: Path = RUNS, records: Path = RECORDS) -> Pat
 
 
 def pack(experiment: str, folder: Path, records: Path) -> None:
-    """Write the archive of an experiment anew, with the files to keep of all finished runs, alike ones together."""
+    """Write the archive of an experiment anew, with what is kept of finished runs, alike files together."""
     archive, source = records / f"{experiment}.tar.xz", folder / experiment
-    kept = {
-        file for result in source.glob("*/result.json") for each in KEPT for file in result.parent.glob(each)
-    }
+    kept = {file for done in source.glob("*/result.json") for each in KEPT for file in done.parent.glob(each)}
     if archive.is_file():
         with tarfile.open(archive) as file:
             kept |= {source / name for name in file.getnames()}
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as file:
+    with atomic_write(archive) as beside, tarfile.open(beside, "w:xz", format=tarfile.PAX_FORMAT) as file:
         for path in sorted(kept, key=lambda path: (path.name, path)):
             data = path.read_bytes()
-            if path.suffix == ".json":  # says nothing of this machine's folders
-                for place in (path.parents[len(path.relative_to(source).parts) - 2], ROOT):
-                    data = data.replace(f"{place}/".encode(), b"")
+            for place in (source, ROOT) if path.suffix == ".json" else ():  # says nothing of this machine
+                data = data.replace(f"{place}/".encode(), b"")
             entry = tarfile.TarInfo(str(path.relative_to(source)))
             entry.size = len(data)
             file.addfile(entry, io.BytesIO(data))
-    with atomic_write(archive) as beside:
-        beside.write_bytes(lzma.compress(content.getvalue(), check=lzma.CHECK_CRC64, preset=6))
 
 
 def call(log: Path, *words) -> None:
@@ -179,70 +161,55 @@ def average(run: Run) -> None:
         path.unlink()
 
 
-def validate(run: Run, settings: dict) -> None:
-    """Compute loss and perplexity on the validation set with fairseq-validate."""
-    words = [*QUIET, "-m", "fairseq_cli.validate", settings["data"], "--path", run.folder / "average.pt"]
-    words += ["--user-dir", ROOT / "user_dir", "--task", "translation", "--valid-subset", "valid"]
-    words += ["--max-tokens", 4096, "--log-format", "json"]
-    for side in ("source", "target"):  # of the model: training may have been restricted to short sentences
-        if settings.get(f"max_{side}_positions"):
-            words += [f"--max-{side}-positions", settings[f"max_{side}_positions"]]
-    call(run.folder / "validate.log", *words)
-
-
 def make(run: Run) -> None:
     """All stages of a run whose files are not there yet; the last one writes result.json."""
     from user_dir.checkpoint_settings import model_name, model_settings, task_settings
     from user_dir.checkpoints import load_checkpoint
     from user_dir.corpora import load_corpus
+    from user_dir.translation.loading import load_model
 
-    def stage(name: str, *files: str) -> bool:
-        missing = not all((run.folder / file).is_file() for file in files)
-        if missing:
-            print(f"{time.strftime('%H:%M:%S')} {run.label}: {name}", flush=True)
-        return missing
+    def stage(file: str, script: str, *words) -> None:
+        if not (run.folder / file).is_file():
+            print(f"{time.strftime('%H:%M:%S')} {run.label}: {file}", flush=True)
+            call(run.folder / "log.txt", script, *words)
 
     run.folder.mkdir(parents=True, exist_ok=True)
-    checkpoint, log = run.folder / "average.pt", run.folder / "log.txt"
-    if stage("training", "average.pt"):
+    checkpoint = run.folder / "average.pt"
+    if not checkpoint.is_file():
+        print(f"{time.strftime('%H:%M:%S')} {run.label}: training", flush=True)
         train(run)
         average(run)
     state = load_checkpoint(checkpoint)
-    task, architecture = task_settings(state), model_name(state)
-    data = (ROOT / task["data"]).parent
-    corpus = load_corpus(data.name, data.parent)
-    model = ["--path", checkpoint, "--corpus", corpus.name, "--data", data.parent]
-    for split in ["valid", *corpus.test_sets]:
-        if stage(f"evaluating {split}", f"evaluation/{split}.json"):
-            words = ["--subset", split, "--output", run.folder / "evaluation", "--beam", run.plan.beam]
-            if run.plan.new_piece_penalty is not None:
-                words += ["--new-piece-penalty", run.plan.new_piece_penalty]
-            call(log, "scripts/evaluate.py", *model, *words)
-    if architecture.startswith(("adaptively_sparse", "transformer")):
-        if stage("heads", "average.heads.json"):
-            call(log, "scripts/head_stats.py", *model, "--output", run.folder / "average.heads.json")
-        if run.plan.importance and stage("importance", "average.importance.json"):
-            output = ["--sentences", 300, "--output", run.folder / "average.importance.json"]
-            call(log, "scripts/head_importance.py", *model, *output)
-    if stage("loss", "validate.log") or not json_lines(run.folder / "validate.log", "valid_loss"):
-        validate(run, {**model_settings(state), "data": data / "bin"})
-    write_json(run.folder / "result.json", result(run, corpus, (task["source_lang"], task["target_lang"])))
-
-
-def result(run: Run, corpus, direction: tuple[str, str]) -> dict:
-    """All figures of a run, from the files in its folder."""
-    from user_dir.translation.loading import load_model
-
-    model, _ = load_model(run.folder / "average.pt", corpus, direction, cpu=True)
-    validation = json_lines(run.folder / "validate.log", "valid_loss")[-1]
-    heads = run.folder / "average.heads.json"
-    losses = {name: validation.get(f"valid_{name}") for name in ("loss", "nll_loss", "ppl", "support")}
-    specific = ("checkpoint", "checkpoint_sha256", "command", "references")  # to this machine and file
-    evaluations = {
-        split: read_json(run.folder / "evaluation" / f"{split}.json")
-        for split in ["valid", *corpus.test_sets]
-    }
-    return {
+    task, settings = task_settings(state), model_settings(state)
+    folder = (ROOT / task["data"]).parent
+    corpus = load_corpus(folder.name, folder.parent)
+    model = ["--path", checkpoint, "--corpus", corpus.name, "--data", folder.parent]
+    search = ["--beam", run.plan.beam, "--output", run.folder / "evaluation"]
+    if run.plan.new_piece_penalty is not None:
+        search += ["--new-piece-penalty", run.plan.new_piece_penalty]
+    splits = ["valid", *corpus.test_sets]
+    search += [word for split in splits for word in ("--subset", split)]
+    stage(f"evaluation/{splits[-1]}.json", "scripts/evaluate.py", *model, *search)
+    if model_name(state).startswith(("adaptively_sparse", "transformer")):
+        heads, importance = "average.heads.json", "average.importance.json"
+        stage(heads, "scripts/head_stats.py", *model, "--output", run.folder / heads)
+        if run.plan.importance:
+            output = ["--sentences", 300, "--output", run.folder / importance]
+            stage(importance, "scripts/head_importance.py", *model, *output)
+    validate = ["-W", "ignore", "-m", "fairseq_cli.validate", folder / "bin", "--path", checkpoint]
+    validate += ["--user-dir", ROOT / "user_dir", "--task", "translation", "--valid-subset", "valid"]
+    validate += ["--max-tokens", 4096, "--log-format", "json"]
+    for side in ("source", "target"):  # of the model: training may have been restricted to short sentences
+        if settings.get(f"max_{side}_positions"):
+            validate += [f"--max-{side}-positions", settings[f"max_{side}_positions"]]
+    losses = json_lines(run.folder / "validate.log", "valid_loss")
+    if not losses:
+        call(run.folder / "validate.log", *validate)
+        losses = json_lines(run.folder / "validate.log", "valid_loss")
+    direction = task["source_lang"], task["target_lang"]
+    parameters = load_model(checkpoint, corpus, direction, cpu=True)[0].parameters()
+    names = ("loss", "nll_loss", "ppl", "support")
+    figures = {
         "experiment": run.experiment,
         "run": run.name,
         "seed": run.seed,
@@ -250,25 +217,26 @@ def result(run: Run, corpus, direction: tuple[str, str]) -> dict:
         "overrides": run.overrides,
         "corpus": corpus.name,
         "direction": "-".join(direction),
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": sum(parameter.numel() for parameter in parameters),
         "averaged_epochs": run.plan.average,
         "training": training_figures(run.folder),
-        "validation": {name: None if value is None else float(value) for name, value in losses.items()},
-        "evaluation": {
-            split: {key: value for key, value in scores.items() if key not in specific}
-            for split, scores in evaluations.items()
+        "validation": {
+            name: float(losses[-1][f"valid_{name}"]) if f"valid_{name}" in losses[-1] else None
+            for name in names
         },
-        "heads": head_figures(read_json(heads)["heads"] if heads.is_file() else []),
+        "evaluation": {split: read_json(run.folder / "evaluation" / f"{split}.json") for split in splits},
+        "heads": head_figures(run.folder / "average.heads.json"),
         "made": machine("experiment", seed=run.seed),
     }
+    write_json(run.folder / "result.json", figures)
 
 
 def training_figures(folder: Path) -> dict:
     """Updates, time and speed of training, from its log and its sessions.
 
     ``tokens_per_second`` is the median over the log's intervals of target tokens per second of wall time,
-    ``tokens_per_processor_second`` over the whole training. Times are None if a session was killed. ``alignment``, of
-    a latent alignment, has what the log says of its last epoch.
+    ``tokens_per_processor_second`` over the whole training. Times are None if a session was killed.
+    ``alignment``, of a latent alignment, has what the log says of its last epoch.
     """
     lines = json_lines(folder / "training.log", "epoch")
     epochs = {line["epoch"]: line for line in lines if "train_wpb" in line}
@@ -300,28 +268,21 @@ def training_figures(folder: Path) -> dict:
     }
 
 
-def head_figures(rows: list[dict]) -> dict:
-    """For each attention type: α by layer and head, its mean, minimum and maximum, and the mean density."""
-    figures = {}
-    for kind in dict.fromkeys(row["attention"] for row in rows):
-        heads = [row for row in rows if row["attention"] == kind]
-        layers: dict[int, list[float]] = {}
-        for row in heads:
-            layers.setdefault(row["layer"], []).append(row["alpha"])
-        alphas = [row["alpha"] for row in heads]
-        figures[kind] = {
-            "alpha": list(layers.values()),
-            "alpha_mean": statistics.fmean(alphas),
-            "alpha_min": min(alphas),
-            "alpha_max": max(alphas),
-            "density_mean": statistics.fmean(row["density"] for row in heads),
-        }
-    return figures
+def head_figures(path: Path) -> dict:
+    """The mean α and density of the heads of each attention type."""
+    rows = read_json(path)["heads"] if path.is_file() else []
+    heads: dict[str, list[dict]] = {}
+    for row in rows:
+        heads.setdefault(row["attention"], []).append(row)
+    return {
+        kind: {f"{key}_mean": statistics.fmean(row[key] for row in mine) for key in ("alpha", "density")}
+        for kind, mine in heads.items()
+    }
 
 
 def json_lines(log: Path, key: str) -> list[dict]:
-    """The JSON objects in fairseq's log, each at the end of a line, that have a key."""
-    text = log.read_text(encoding="utf-8", errors="replace")
+    """The JSON objects in fairseq's log, each at the end of a line, that have a key; none without a log."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     found = (json.loads(each) for each in re.findall(r'\{"(?:epoch|valid_)[^{}]*\}$', text, re.MULTILINE))
     return [line for line in found if key in line]
 
@@ -347,13 +308,9 @@ def main() -> None:
     left = [run for run in runs if not (run.folder / "result.json").is_file()]
     if args.list:
         for run in runs:
-            print(
-                f"{run.label:<40} {'done' if run not in left else 'begun' if run.folder.is_dir() else 'to do'}"
-            )
+            state = "done" if run not in left else "begun" if run.folder.is_dir() else "to do"
+            print(f"{run.label:<40} {state}")
         return
-    signal.signal(
-        signal.SIGTERM, lambda number, _: sys.exit(128 + number)
-    )  # so that what is running ends, too
     for command in plan.before if left else ():
         print(f"before the runs: {command}", flush=True)
         subprocess.run(command, shell=True, cwd=ROOT, check=True)
@@ -370,4 +327,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    # So that what is running ends, too.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     run_command(main, "interrupted; the same command goes on")

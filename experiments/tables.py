@@ -4,9 +4,9 @@
     python experiments/tables.py experiments/comparison.yaml --only 'en-de-*'
     python experiments/tables.py experiments/comparison.md
 
-A page's tables are what the command prints that stands above them in a fence of the language sh, between the comments
-``<!-- output: TITLE; TITLE -->`` and ``<!-- end -->``: the sections with these titles, or everything. Commands find the
-records of experiments in the folder runs. Legends (lists) are left out. Use it only on pages that you trust.
+A page's tables are what the command above them, in a fence of the language sh, prints; they stand between
+``<!-- output: TITLE; TITLE -->`` and ``<!-- end -->``: the sections with these titles, or all but lists.
+Commands find the records of experiments in the folder runs. Use it only on pages that you trust.
 """
 
 from __future__ import annotations
@@ -32,27 +32,21 @@ Column = tuple[str, str, Callable[[dict], float | None]]
 """Header, format of the number, and the number in the result of a run."""
 
 
-def at(result: dict, *keys: str) -> float | None:
-    """What these keys lead to; None if one is missing."""
-    for key in keys:
-        result = result.get(key)
-        if result is None:
-            return None
-    return result
-
-
 def column(header: str, form: str, *keys: str, times: float = 1) -> Column:
-    """A column of the figure that these keys lead to."""
+    """A column of the figure that these keys lead to; None if one is missing."""
 
     def number(result: dict) -> float | None:
-        value = at(result, *keys)
-        return value if value is None or times == 1 else times * value
+        for key in keys:
+            result = result.get(key)
+            if result is None:
+                return None
+        return result if times == 1 else times * result
 
     return header, form, number
 
 
 def experiment_tables(results: list[dict]) -> str:
-    """For each corpus and direction: scores of its runs over their seeds; cost, α and density; a legend.
+    """For each corpus and direction: scores of its runs over their seeds; cost, α and density.
 
     ``results`` are those of run.py. Without test sets, the scores are those of validation.
     """
@@ -75,7 +69,6 @@ def experiment_tables(results: list[dict]) -> str:
             ]
             headers = ["run", "seeds", *(header for header, _, _ in columns)]
             tables.append(f"{corpus} {direction}, {title}\n\n{markdown(rows, headers)}")
-        tables.append("\n".join(f"- {line}" for line in legend(every, tests or ["valid"])))
     return "\n\n".join(tables)
 
 
@@ -87,73 +80,47 @@ def scores(tests: list[str], results: list[dict]) -> list[Column]:
     columns = [
         column("valid loss", ".3f", "validation", "loss"),
         column("valid ppl", ".2f", "validation", "ppl"),
-        *[column("valid support", ".0f", "validation", "support")],
-        *([column("valid BLEU", ".2f", "evaluation", "valid", "bleu")] if tests else []),
-        *(
-            column(f"{name} {header}", ".2f", "evaluation", name, key)
-            for name in tests or ["valid"]
-            for header, key in metrics.items()
-        ),
+        column("valid support", ".0f", "validation", "support"),
     ]
-    optional = ("support", "tok lc")  # of sparse outputs, and of languages with tokens
-    return [each for each in columns if not each[0].endswith(optional) or has(each, results)]
+    if tests:
+        columns.append(column("valid BLEU", ".2f", "evaluation", "valid", "bleu"))
+    for name in tests or ["valid"]:
+        columns += [
+            column(f"{name} {header}", ".2f", "evaluation", name, key) for header, key in metrics.items()
+        ]
+    return with_figures(
+        columns, ("support", "tok lc"), results
+    )  # of sparse outputs, of languages with tokens
 
 
 def costs(tests: list[str], results: list[dict]) -> list[Column]:
     """Parameters, times, α and density of each attention type, and a latent alignment in the last epoch."""
-    first = (tests or ["valid"])[0]
-    alignment = ("training", "alignment")
-    return [
+    test, training = (tests or ["valid"])[0], "training"
+    columns = [
         column("parameters", ",.0f", "parameters"),
-        column("training, processor min", ".1f", "training", "processor_seconds", times=1 / 60),
-        column("tokens/s", ".0f", "training", "tokens_per_second"),
-        column("tokens/processor s", ".0f", "training", "tokens_per_processor_second"),
-        column("decoding, sentences/s", ".1f", "evaluation", first, "sentences_per_second"),
-        *(
-            column(f"{kind.replace('_', ' ')} {header}", ".3f", "heads", kind, key)
-            for kind in KINDS
-            for header, key in (("α", "alpha_mean"), ("density", "density_mean"))
-        ),
-        *(
-            each
-            for each in (
-                column("positions per word", ".2f", *alignment, "positions"),
-                column("certified, share", ".3f", *alignment, "certified"),
-                column("alignment α", ".3f", *alignment, "alpha"),
-            )
-            if any(at(result, *alignment) for result in results)
-        ),
+        column("training, processor min", ".1f", training, "processor_seconds", times=1 / 60),
+        column("tokens/s", ".0f", training, "tokens_per_second"),
+        column("tokens/processor s", ".0f", training, "tokens_per_processor_second"),
+        column("decoding, sentences/s", ".1f", "evaluation", test, "sentences_per_second"),
     ]
-
-
-def has(column: Column, results: list[dict]) -> bool:
-    """Whether any run has the figure of a column."""
-    return any(column[2](result) is not None for result in results)
-
-
-def legend(results: list[dict], scored: list[str]) -> list[str]:
-    """Which weights were scored, and how."""
-    first = next(result for result in results if scored[0] in result["evaluation"])
-    test, epochs = first["evaluation"][scored[0]], first["averaged_epochs"]
-    averaged = {"ema": "Moving average", 1: "Last epoch"}.get(epochs, f"Average of the last {epochs} epochs")
-    lines = [
-        f"{averaged}, beam {test['beam']}; ± standard deviation over seeds. Validation loss and perplexity "
-        "are of the same weights.",
-        f"BLEU: `{test['bleu_signature']}`; chrF: `{test['chrf_signature']}`",
+    for kind in KINDS:
+        for header, key in (("α", "alpha_mean"), ("density", "density_mean")):
+            columns.append(column(f"{kind.replace('_', ' ')} {header}", ".3f", "heads", kind, key))
+    columns += [
+        column("positions per word", ".2f", training, "alignment", "positions"),
+        column("certified, share", ".3f", training, "alignment", "certified"),
+        column("alignment α", ".3f", training, "alignment", "alpha"),
     ]
-    if "uncorrected" in test:
-        lines.append(f"TER: `{test['ter_signature']}`; less is better")
-        for name in scored:
-            before = at(first, "evaluation", name, "uncorrected")
-            if before:
-                shown = ", ".join(
-                    f"{metric} {before[metric.lower()]:.2f}" for metric in ("TER", "BLEU", "chrF")
-                )
-                lines.append(f"Uncorrected MT, {name}: {shown}")
-    elif "tokenized_bleu_tokens" in test:
-        signature = test["tokenized_bleu_lowercased_signature"]
-        lines.append(f"BLEU tok lc: lower-cased, on tokens of {test['tokenized_bleu_tokens']}: `{signature}`")
-    return lines
+    return with_figures(columns, ("per word", "share", "alignment α"), results)
+
+
+def with_figures(columns: list[Column], optional: tuple[str, ...], results: list[dict]) -> list[Column]:
+    """The columns, without those whose header ends like an optional one and that no run has figures for."""
+    return [
+        (header, form, number)
+        for header, form, number in columns
+        if not header.endswith(optional) or any(number(result) is not None for result in results)
+    ]
 
 
 def of_plan(plan: Path, patterns: list[str], folder: Path = RUNS, records: Path = RECORDS) -> str:
@@ -166,7 +133,7 @@ def of_plan(plan: Path, patterns: list[str], folder: Path = RUNS, records: Path 
 
 
 def updated(page: str, run: Callable[[str], str]) -> str:
-    """A page with every output as its command prints it now; ``run`` runs a command and returns what it prints."""
+    """A page with every output as its command prints it now; ``run`` returns what a command prints."""
     command, printed = "", {}
 
     def replaced(part: re.Match) -> str:
@@ -206,13 +173,10 @@ def shown(printed: str, titles: str | None) -> str:
 
 def narrow(text: str) -> str:
     """Tables without the spaces that align their columns, which would change with any cell."""
-    lines = [
-        re.sub(r"-{3,}", "---", re.sub(r" {2,}", " ", line)).replace("|---", "| ---").replace("---|", "--- |")
-        if line.startswith("|")
-        else line
-        for line in text.split("\n")
-    ]
-    return "\n".join(lines)
+    if not text.startswith("|"):
+        return text
+    text = re.sub(r"-{3,}", "---", re.sub(r" {2,}", " ", text))
+    return text.replace("|---", "| ---").replace("---|", "--- |")
 
 
 def run_in_shell(command: str) -> str:

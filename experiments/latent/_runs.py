@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from experiments.run import RUNS, unpack
-from user_dir.command_line import file_path, path_of, run_command
+from user_dir.command_line import file_path, path_of
 from user_dir.errors import UserError
 from user_dir.files import read_json, read_yaml, write_json
 
@@ -21,8 +21,8 @@ Train = Callable[[dict, dict, float, int], dict]
 def main(description: str, train: Train, argv=None) -> None:
     """Make the runs of the plan on the command line that have no record yet.
 
-    ``train`` makes a run from the settings of the experiment and of a system, a learning rate and a seed. Of its
-    results, ``validation`` is to be small.
+    ``train`` makes a run from the settings of the experiment and of a system, a learning rate and a seed. Of
+    its results, ``validation`` is to be small.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -47,7 +47,7 @@ def main(description: str, train: Train, argv=None) -> None:
 
 
 def system_runs(plan: dict, name: str, folder: Path, train: Train) -> list[dict]:
-    """The records of a system with all seeds, at the learning rate that is best with the first, on validation."""
+    """The records of all seeds, at the learning rate that is best with the first seed, on validation."""
     first, *others = plan["seeds"]
     tried = {rate: record(plan, name, rate, first, folder, train) for rate in plan["learning_rates"]}
     best = min(tried, key=lambda rate: tried[rate]["validation"])
@@ -68,11 +68,6 @@ def record(plan: dict, name: str, rate: float, seed: int, folder: Path, train: T
     write_json(path, made)
     print(f"{path.stem}: validation {made['validation']:.4f}, {made['seconds']:.0f} s", flush=True)
     return made
-
-
-def run(description: str, train: Train) -> None:
-    """:func:`main` as a command."""
-    run_command(lambda: main(description, train))
 
 
 def missing(settings: dict, system: dict, rate: float, seed: int) -> dict:

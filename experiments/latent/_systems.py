@@ -1,4 +1,4 @@
-"""The systems that are compared, by one interface for exact sums and for estimators; scikit-learn's digits."""
+"""The systems that are compared"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from user_dir import latent
 
-PIXELS, GREY_LEVELS, CLASSES = 64, 17, 10
+PIXELS, GREY_LEVELS = 64, 17
 SIZES = {"train": 1197, "valid": 300, "test": 300}  # of the digits
 SPARSE = ("sparsemax", "topk_sparsemax", "topk_sparsemax_bits", "sparsemap_bits")
 
@@ -89,16 +89,12 @@ def generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def digits() -> dict[str, tuple[Tensor, Tensor]]:
-    """Pictures (N, 64) with values 0 … 16 and classes (N,) of each part; the division never changes."""
+def digits() -> dict[str, Tensor]:
+    """Pictures (N, 64) with values 0 … 16 of each part; the division never changes."""
     loaded = load_digits()
     order = torch.randperm(len(loaded.target), generator=generator(0))
-    pictures, classes = (
-        torch.tensor(loaded.data, dtype=torch.float32)[order],
-        torch.tensor(loaded.target)[order],
-    )
-    sizes = list(SIZES.values())
-    return dict(zip(SIZES, zip(pictures.split(sizes), classes.split(sizes))))
+    pictures = torch.tensor(loaded.data, dtype=torch.float32)[order]
+    return dict(zip(SIZES, pictures.split(list(SIZES.values()))))
 
 
 def pixel_losses(logits: Tensor, pictures: Tensor) -> Tensor:

@@ -14,9 +14,10 @@ import math
 import torch
 from torch import Tensor, nn
 
+from user_dir.command_line import run_command
 from user_dir.latent import Bits
 
-from ._runs import run
+from ._runs import main
 from ._systems import GREY_LEVELS, PIXELS, Estimator, bits_per_pixel, digits, generator, network, pixel_losses
 
 
@@ -59,7 +60,7 @@ def train(settings: dict, system: dict, learning_rate: float, seed: int) -> dict
     parts = digits()
     source = generator(seed)
     model = Autoencoder(settings)
-    pictures = parts["train"][0]
+    pictures = parts["train"]
     updates = settings["epochs"] * (len(pictures) // settings["batch"])
     estimator = Estimator(system, PIXELS, Bits, updates // 2)
     optimiser = torch.optim.Adam([*model.parameters(), *estimator.parameters()], lr=learning_rate)
@@ -77,17 +78,17 @@ def train(settings: dict, system: dict, learning_rate: float, seed: int) -> dict
             sums += torch.tensor([bits_per_pixel(values), calls, 1.0])
         if epoch % settings["report"] == 0:
             loss, calls = (sums[:2] / sums[2]).tolist()
-            validation = evaluate(model, estimator, parts["valid"][0], settings["samples"])
+            validation = evaluate(model, estimator, parts["valid"], settings["samples"])
             curve.append(
                 {"epoch": epoch, "loss": loss, "calls": calls, "validation": validation["negative_elbo"]}
             )
     return {
         "validation": curve[-1]["validation"],
-        "test": evaluate(model, estimator, parts["test"][0], settings["samples"]),
+        "test": evaluate(model, estimator, parts["test"], settings["samples"]),
         "calls": curve[-1]["calls"],
         "curve": curve,
     }
 
 
 if __name__ == "__main__":
-    run(__doc__, train)
+    run_command(lambda: main(__doc__, train))

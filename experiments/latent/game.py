@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from user_dir.command_line import run_command
 from user_dir.latent import Categories
 
-from ._runs import run
+from ._runs import main
 from ._systems import Estimator, embed, generator, network
 
 
@@ -94,4 +95,4 @@ def train(settings: dict, system: dict, learning_rate: float, seed: int) -> dict
 
 
 if __name__ == "__main__":
-    run(__doc__, train)
+    run_command(lambda: main(__doc__, train))

@@ -19,7 +19,6 @@ from ._runs import FOLDER, missing, system_runs, unpack
 EXPERIMENTS = {
     "game": ("Signalling game", "success", "success %", 100, ".1f"),
     "bit_vectors": ("Bit vectors", "negative_elbo", "−ELBO, bits per pixel", 1, ".3f"),
-    "semi_supervised": ("Semi-supervised digits", "accuracy", "accuracy %", 100, ".1f"),
 }
 
 

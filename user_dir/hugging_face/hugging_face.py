@@ -12,7 +12,6 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from fairseq.modules import SinusoidalPositionalEmbedding
 
 from ..attention.normalizers.alpha_entmax import AlphaEntmax
 from ..checkpoints import load_checkpoint
@@ -42,18 +41,12 @@ def write_folder(checkpoint: Path, corpus: Corpus, output: Path) -> str:
     state = load_checkpoint(checkpoint)
     direction = translation_direction(state, checkpoint, corpus)
     model, task = load_model(checkpoint, corpus, direction, cpu=True)
-    reason = unsupported_corpus(corpus) or unsupported_model(model)
-    if reason is not None:
+    if reason := unsupported_corpus(corpus):
         raise UserError(f"{checkpoint} cannot be exported to transformers: {reason}")
     with new_folder(output) as folder, loadable_transformers():
         from transformers import GenerationConfig
 
         exported = converted(model)
-        difference = largest_difference(model, exported)
-        if not difference <= MAX_ERROR:
-            raise UserError(
-                f"{checkpoint} cannot be exported to transformers: log-probabilities differ by {difference:.2g}"
-            )
         limit = translation_limit(state, corpus).within(model.max_positions()[1])
         exported.generation_config = GenerationConfig(
             num_beams=5,  # as translate.py
@@ -71,7 +64,7 @@ def write_folder(checkpoint: Path, corpus: Corpus, output: Path) -> str:
 
 @contextmanager
 def loadable_transformers() -> Iterator[None]:
-    """With an empty torchaudio: fairseq's does not load beside torch's builds for CPUs, and transformers imports it."""
+    """With an empty torchaudio, which transformers imports: fairseq's does not load beside torch for CPUs."""
     given = sys.modules.get("torchaudio")
     silent = sys.modules["torchaudio"] = ModuleType("torchaudio")
     silent.__spec__ = ModuleSpec("torchaudio", None)
@@ -96,42 +89,23 @@ def unsupported_corpus(corpus: Corpus) -> str | None:
     return f"{corpus.name} normalises text ({', '.join(steps)})" if steps else None
 
 
-def unsupported_model(model) -> str | None:
-    """What the architectures of transformers do not have; None if they have all."""
-    if exact_type(model) is not AdaptivelySparseTransformerModel:
-        return f"it is a {type(model).__name__}; of a stock model, export what convert_checkpoint.py writes"
-    encoder, decoder = model.encoder, model.decoder
-    attentions = [attention for layers in model.attentions().values() for attention in layers]
-    tied = encoder.embed_tokens.weight is decoder.embed_tokens.weight is decoder.output_projection.weight
-    before = {layer.normalize_before for side in (encoder, decoder) for layer in side.layers}
-    norms = {side.layer_norm is not None for side in (encoder, decoder)}
-    functions = {layer.activation_fn for side in (encoder, decoder) for layer in side.layers}
-    found = {
-        "its embeddings are not all shared": tied,
-        "it has learned positions": all(
-            type(side.embed_positions) is SinusoidalPositionalEmbedding for side in (encoder, decoder)
-        ),
-        "some layers are pre-norm and others post-norm": len(before) == 1,
-        "its last layer norm is missing or superfluous": norms == before,
-        "its embeddings are normalised": encoder.layernorm_embedding is decoder.layernorm_embedding is None,
-        "its activation function is not relu": functions == {torch.nn.functional.relu},
-        "its output is not softmax": decoder.output_normalizer.is_softmax,
-        "it has a latent alignment": model.alignment is None,
-        "its normalizer is not α-entmax": all(isinstance(x.normalizer, AlphaEntmax) for x in attentions),
-        "it scales by length": all(x.length_scaling is None for x in attentions),
-        f"it has an α above {MAX_ALPHA:g}": max(x.alpha().max() for x in attentions) <= MAX_ALPHA,
-    }
-    return next((reason for reason, fits in found.items() if not fits), None)
-
-
 def converted(model):
-    """The model in transformers."""
+    """The model in transformers.
+
+    Raises:
+        UserError: the architectures there lack something that it has: other parameters, or other results.
+    """
+    if exact_type(model) is not AdaptivelySparseTransformerModel:
+        raise UserError(f"a {type(model).__name__} cannot be exported to transformers")
+    attentions = [attention for layers in model.attentions().values() for attention in layers]
+    if not all(isinstance(attention.normalizer, AlphaEntmax) for attention in attentions):
+        raise UserError("attention that is not α-entmax cannot be exported to transformers")
+    if max(attention.alpha().max() for attention in attentions) > MAX_ALPHA:
+        raise UserError(f"an α above {MAX_ALPHA:g} cannot be exported to transformers")
     from transformers import M2M100Config, M2M100ForConditionalGeneration
 
-    before = model.encoder.layers[0].normalize_before
-    alphas = [attention.alpha() for layers in model.attentions().values() for attention in layers]
-    settings = _settings(model)
-    if before and all((alpha == 1).all() for alpha in alphas):
+    before, settings = model.encoder.layers[0].normalize_before, _settings(model)
+    if before and all((attention.alpha() == 1).all() for attention in attentions):
         found = M2M100ForConditionalGeneration(M2M100Config(**settings))
     else:
         from . import modeling_adaptively_sparse as ours
@@ -140,7 +114,11 @@ def converted(model):
         ours.AdaptivelySparseForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
         config = ours.AdaptivelySparseConfig(**settings, normalize_before=before)
         found = ours.AdaptivelySparseForConditionalGeneration(config)
-    return _filled(found.eval(), model)
+    _fill(found.eval(), model)
+    difference = largest_difference(model, found)
+    if not difference <= MAX_ERROR:
+        raise UserError(f"{type(found).__name__} computes other log-probabilities, by {difference:.2g}")
+    return found
 
 
 def _settings(model) -> dict[str, Any]:
@@ -167,7 +145,7 @@ def _settings(model) -> dict[str, Any]:
     return settings
 
 
-def _filled(found, model):
+def _fill(found, model) -> None:
     """Copy the parameters, whose names are the same in both but for a prefix; and α."""
     state = {
         f"model.{name}": parameter
@@ -188,7 +166,6 @@ def _filled(found, model):
     missing = [name for name in missing if "embed_positions" not in name]
     if missing or unexpected:
         raise UserError(f"{type(found).__name__} has other parameters: {[*missing, *unexpected][:3]}")
-    return found
 
 
 @torch.no_grad()

@@ -1,7 +1,7 @@
 """A trained model as a plain folder, which ``translate.py --model`` and fairseq's ``from_pretrained`` take.
 
-It has ``model.pt``, ``dict.LANGUAGE.txt``, the pieces (``spm.model`` or a BERT's vocabulary), ``corpus.yaml`` and a
-``README.md``.
+It has ``model.pt``, ``dict.LANGUAGE.txt``, the pieces (``spm.model`` or a BERT's vocabulary), ``corpus.yaml``
+and a ``README.md``.
 """
 
 from __future__ import annotations
@@ -43,19 +43,16 @@ def new_folder(output: Path) -> Iterator[Path]:
     """Yield a folder to fill, which becomes ``output`` if nothing goes wrong.
 
     Raises:
-        UserError: ``output`` exists, or cannot be written.
+        UserError: ``output`` exists.
     """
     if output.exists():
         raise UserError(f"{output} exists already; name a new folder")
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=output.parent) as temporary:
-            folder = Path(temporary) / output.name
-            folder.mkdir()
-            yield folder
-            folder.rename(output)
-    except OSError as error:
-        raise UserError(f"cannot write {output}: {error.strerror or error}") from None
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output.parent) as temporary:
+        folder = Path(temporary) / output.name
+        folder.mkdir()
+        yield folder
+        folder.rename(output)
 
 
 def write_folder(checkpoint: Path, corpus: Corpus, output: Path, dtype: torch.dtype = torch.float16) -> None:

@@ -1,0 +1,64 @@
+"""The installed package: it brings its files, and its mathematics needs torch alone."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+# All but torch and what it needs.
+BLOCKED = """
+import sys
+
+ABSENT = "fairseq hydra msgspec omegaconf regex sacrebleu tqdm yaml".split()
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ABSENT:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+"""
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    """A folder into which pip has installed a copy of the repository."""
+    folder = tmp_path_factory.mktemp("installed")
+    ignored = shutil.ignore_patterns("__pycache__", "raw", "bin", "text")
+    for name in ("user_dir", "data", "configs"):
+        shutil.copytree(ROOT / name, folder / "source" / name, ignore=ignored)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder / "source")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-deps"]
+    pip += ["--no-index", "--no-build-isolation", "--target", folder / "packages", folder / "source"]
+    subprocess.run(pip, check=True)
+    return folder / "packages"
+
+
+@pytest.mark.slow
+def test_the_example_of_the_readme_runs_with_torch_alone(packages, tmp_path):
+    section = (ROOT / "README.md").read_text(encoding="utf-8").split("## In your own PyTorch model")[1]
+    code, printed = re.search(r"```python\n(.*?)```\n\nprints\n\n```\n(.*?)```", section, re.DOTALL).groups()
+    program = f"{BLOCKED}\nsys.path.insert(0, {str(packages)!r})\n{code}"
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout == printed, done.stderr
+
+
+@pytest.mark.slow
+def test_it_brings_its_files_corpora_and_configs(packages):
+    package = packages / "adaptively_sparse"
+    source = ROOT / "user_dir"
+    files = {path.relative_to(source) for path in source.rglob("*") if path.is_file()}
+    wanted = {file for file in files if "__pycache__" not in file.parts}
+    assert wanted <= {path.relative_to(package) for path in package.rglob("*")}
+    for pattern in ("data/*/corpus.yaml", "data/models/de-en/*", "configs/*/*.yaml"):
+        shared = {path.relative_to(ROOT) for path in ROOT.glob(pattern)}
+        assert shared and shared <= {
+            path.relative_to(package / "shared") for path in package.glob(f"shared/{pattern}")
+        }
