@@ -270,3 +270,57 @@ def test_printed():
     assert "alpha=1.5" in repr(alpha(attention_normalizer="entmax15"))
     assert "learned in [1.01, 1.5]" in repr(alpha(alpha_min=1.01, alpha_max=1.5))
     assert "scheduled" in repr(alpha(alpha_schedule="linear", **SCHEDULE))
+
+
+# -------------------------------------------------------------------------- what AlphaConfig refuses
+
+MOVING = {"alpha_schedule": "linear", "alpha_schedule_updates": 10}
+INF, NAN = math.inf, math.nan
+REFUSED = [
+    ({"attention_normalizer": "relu"}, "attention_normalizer 'relu': .*entmax15, sparsemax"),
+    ({"alpha_tying": "head"}, "alpha_tying 'head': choose from none, layer, type, model"),
+    ({"alpha_schedule": "step"}, "alpha_schedule 'step': .*none, linear, cosine"),
+    ({**MOVING, "alpha_schedule_then": "free"}, "alpha_schedule_then 'free': .*fixed, learned"),
+    ({"alpha_min": 0.9}, r"alpha_min < alpha_max .* not 0\.9 and 2"),
+    ({"alpha_min": 1.5, "alpha_max": 1.5}, "not 1.5 and 1.5"),
+    ({"alpha_max": INF}, "not 1 and inf"),
+    ({"alpha_min": NAN}, "not nan and 2"),
+    ({"fixed_alpha": 0.5}, "fixed_alpha must be from 1 to 1000, not 0.5"),
+    ({"fixed_alpha": NAN}, "fixed_alpha .* not nan"),
+    ({"fixed_alpha": 1.5, "attention_normalizer": "softmax"}, "fixed_alpha .* not softmax"),
+    ({"alpha_init": 1.0}, "alpha_init must lie between alpha_min 1 and alpha_max 2, not 1"),
+    ({"alpha_init": 1.2, "alpha_min": 1.3}, "alpha_min 1.3 .* not 1.2"),
+    ({"alpha_init_std": -0.5}, "alpha_init_std .* -0.5"),
+    ({"alpha_init_mean": NAN}, "alpha_init_mean .* nan"),
+    ({"alpha_lr_multiplier": 0.0}, "alpha_lr_multiplier .* not 0"),
+    ({"alpha_freeze_updates": -1}, "alpha_freeze_updates .* -1"),
+    ({"alpha_schedule": "cosine"}, "alpha_schedule_updates .* not 0"),
+    ({**MOVING, "alpha_schedule_start": 0.9}, "alpha_schedule_start .* 0.9"),
+    ({**MOVING, "alpha_schedule_end": 2.0, "alpha_schedule_then": "learned"}, "alpha_schedule_end .* not 2"),
+    ({**MOVING, "fixed_alpha": 1.5}, "alpha_schedule .* without fixed_alpha"),
+    ({**MOVING, "attention_normalizer": "entmax15"}, "alpha_schedule requires attention_normalizer entmax"),
+    ({**MOVING, "alpha_init": 1.5}, "alpha_init contradicts alpha_schedule"),
+]
+
+
+@pytest.mark.parametrize("settings, words", REFUSED, ids=lambda x: str(x) if isinstance(x, dict) else "")
+def test_refused_with_field_and_value(settings, words):
+    with pytest.raises(ValueError, match=words):
+        AlphaConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    "settings, constant, scheduled, learned",
+    [
+        ({}, None, False, True),
+        ({"attention_normalizer": "softmax"}, 1.0, False, False),
+        ({"fixed_alpha": 2}, 2, False, False),  # as YAML reads a number without a decimal point
+        ({"alpha_min": 1.01, "alpha_max": 4.0, "alpha_init": 3.9}, None, False, True),
+        (MOVING, None, True, False),
+        ({**MOVING, "alpha_schedule_start": 2.0, "alpha_schedule_then": "learned"}, None, True, True),
+    ],
+    ids=str,
+)
+def test_kinds_of_alpha(settings, constant, scheduled, learned):
+    config = AlphaConfig(**settings)
+    assert (config.constant, config.scheduled, config.learned) == (constant, scheduled, learned)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from helpers import covering, entmax_oracle
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
-from user_dir.attention import attention, cpu_attention
+from user_dir.attention import attention, cpu
 from user_dir.attention.dense import attention_scores
 from user_dir.entmax import attention_weights
 
@@ -21,9 +21,9 @@ TOLERANCE = {torch.float64: {"rtol": 0, "atol": 1e-12}, torch.float32: {"rtol": 
 def backend(request, monkeypatch):
     """The backend; the fused kernel is used whenever possible, even for few queries."""
     if request.param == "dense":
-        monkeypatch.setattr(cpu_attention, "supports", lambda *args: "not asked for")
+        monkeypatch.setattr(cpu, "supports", lambda *args: "not asked for")
     else:
-        monkeypatch.setattr(cpu_attention, "MIN_QUERIES", 1)
+        monkeypatch.setattr(cpu, "MIN_QUERIES", 1)
         monkeypatch.setenv("ENTMAX_BACKEND", "native")
     return request.param
 

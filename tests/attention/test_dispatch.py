@@ -9,20 +9,20 @@ import pytest
 import torch
 from no_gpu import take_triton_kernels
 
-from user_dir.attention import AttentionInputs, attention, cpu_attention, dispatch
-from user_dir.attention.triton_backend import MOST_KEYS_IN_FLOAT32, TritonKernels
+from user_dir.attention import AttentionInputs, attention, cpu, dispatch
+from user_dir.attention.triton import MOST_KEYS_IN_FLOAT32, TritonKernels
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # Triton's interpreter uses numpy
 
 
 def route(monkeypatch, kernel):
     """Attention as on a CPU, or as on a GPU whose kernels are trusted."""
-    monkeypatch.setattr(cpu_attention, "MIN_QUERIES", 0)
+    monkeypatch.setattr(cpu, "MIN_QUERIES", 0)
     monkeypatch.setenv("ENTMAX_BACKEND", "native" if kernel == "cpu" else "reference")
     if kernel == "triton":
         pytest.importorskip("triton")
         take_triton_kernels(monkeypatch)
-        monkeypatch.setattr("user_dir.attention.triton_backend.passes_check", lambda *given, **options: True)
+        monkeypatch.setattr("user_dir.attention.triton.passes_check", lambda *given, **options: True)
     dispatch._say_once.cache_clear()
 
 
@@ -102,7 +102,7 @@ def test_without_the_kernel_for_the_cpu(monkeypatch, taken):
 def test_auto_uses_the_faster_one_on_a_cpu(monkeypatch, taken):
     route(monkeypatch, "cpu")
     attention(**inputs(alpha=1.0))
-    monkeypatch.setattr(cpu_attention, "MIN_QUERIES", 7)
+    monkeypatch.setattr(cpu, "MIN_QUERIES", 7)
     attention(**inputs())
     assert "fused" not in taken
     taken.clear()

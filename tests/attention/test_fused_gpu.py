@@ -14,11 +14,11 @@ import triton.language as tl
 from no_gpu import take_triton_kernels
 from strict_interpreter import strict
 
-from user_dir.attention import AttentionInputs, cpu_attention, fused_lists, launching
-from user_dir.attention import fused as kernels
+from user_dir.attention import AttentionInputs, cpu
 from user_dir.attention.dense import dense_attention
-from user_dir.attention.head_layouts import in_heads
+from user_dir.attention.fused import in_heads
 from user_dir.attention.inputs import KernelInputs
+from user_dir.attention.triton import kernels, launching, tiles
 
 # The interpreter computes with numpy, which warns about infinities that the kernels handle.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -345,7 +345,7 @@ def poisoned(x):
     ),
 )
 def test_tiles_without_weights_are_not_loaded(small_tiles, monkeypatch, slots, causal, dtype):
-    monkeypatch.setattr(fused_lists, "SLOTS", tl.constexpr(slots))
+    monkeypatch.setattr(tiles, "SLOTS", tl.constexpr(slots))
     q, k, v, grad = blocks(dtype)
     *found, flags = forward_and_backward(q, k, v, grad, causal)
     each = -(-4 // slots)  # tiles of a slot
@@ -361,7 +361,7 @@ def test_tiles_without_weights_are_not_loaded(small_tiles, monkeypatch, slots, c
         assert torch.equal(actual[:, 1:, :clean], other[:, 1:, :clean])
         assert other[:, 1:, 48:].isnan().all() and (causal or other[:, 0].isnan().all())
 
-    monkeypatch.setattr(fused_lists, "NO_WEIGHT", -INF)
+    monkeypatch.setattr(tiles, "NO_WEIGHT", -INF)
     assert all(map(torch.equal, found, forward_and_backward(q, k, v, grad, causal)))  # all tiles are visited
 
     exact = [x.double().requires_grad_() for x in (q, k, v)]
@@ -605,8 +605,8 @@ def test_offsets_of_more_than_32_bits_are_refused():
 def routed(monkeypatch, taken):
     """Attention as on a GPU whose kernels are trusted; the implementation of each call."""
     take_triton_kernels(monkeypatch)
-    monkeypatch.setattr("user_dir.attention.triton_backend.passes_check", lambda *given, **options: True)
-    monkeypatch.setattr(cpu_attention, "MIN_QUERIES", 1)
+    monkeypatch.setattr("user_dir.attention.triton.passes_check", lambda *given, **options: True)
+    monkeypatch.setattr(cpu, "MIN_QUERIES", 1)
     return taken
 
 

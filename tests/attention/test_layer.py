@@ -185,7 +185,7 @@ def test_computed_parameters_are_refused(how):
         prune.l1_unstructured(stock, "in_proj_weight", 0.5)
     else:
         parametrizations.weight_norm(stock, "in_proj_weight")
-    with pytest.raises(ValueError, match=r"in_proj_weight .*prune\.remove or .*remove_parametrizations"):
+    with pytest.raises(ValueError, match="must have the parameters in_proj_weight, in_proj_bias, not"):
         EntmaxAttention.from_multihead_attention(stock, alpha=1.0)
     if how == "pruned":
         prune.remove(stock, "in_proj_weight")

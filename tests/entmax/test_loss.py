@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from helpers import HALF_TYPES, mp_entmax
 from torch.autograd import gradgradcheck
 
-from user_dir.entmax import entmax, entmax_loss, entmax_loss_and_support, loss_cpu
+from user_dir.entmax import cpu, entmax, entmax_loss, entmax_loss_and_support
 
 INF, NAN = float("inf"), float("nan")
 THEIRS = {1.25: package.entmax_bisect_loss, 1.5: package.entmax15_loss, 2.0: package.sparsemax_loss}
@@ -206,8 +206,8 @@ def test_threads_and_rows_do_not_matter():
 
 def test_the_native_kernel_is_used(monkeypatch, backend):
     calls = []
-    forward = loss_cpu.loss_forward
-    monkeypatch.setattr(loss_cpu, "loss_forward", lambda *given: calls.append(1) or forward(*given))
+    forward = cpu.loss_forward
+    monkeypatch.setattr(cpu, "loss_forward", lambda *given: calls.append(1) or forward(*given))
     entmax_loss(torch.randn(2, 9), torch.tensor([0, 8]))
     assert bool(calls) == (backend == "native")
 

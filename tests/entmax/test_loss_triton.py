@@ -7,8 +7,7 @@ import torch
 from no_gpu import compiled_apart
 from strict_interpreter import strict
 
-from user_dir.entmax import differentiable_loss, loss_reference, loss_triton
-from user_dir.entmax.self_check import loss_check
+from user_dir.entmax import loss_reference, loss_triton
 
 INF, NAN = float("inf"), float("nan")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -69,30 +68,6 @@ def test_a_target_that_is_not_there_gives_nan(monkeypatch):
     assert losses.isnan().tolist() == [False, True, True, True, False]
     assert support[1:].tolist() == [0] * 4 and losses[4] == 0 and not grad[4].any()
     assert grad.isfinite().all(1).tolist() == [True, False, False, False, True] and grad[1:4].isnan().all()
-
-
-@pytest.fixture
-def as_on_a_gpu(monkeypatch):
-    """The loss takes these kernels, unchecked so far, unless they are wrong."""
-    monkeypatch.delenv("ENTMAX_BACKEND", raising=False)
-    monkeypatch.setattr(loss_triton, "TILE", 64)
-    monkeypatch.setattr(differentiable_loss, "_native", lambda device: loss_triton)
-    monkeypatch.setattr(loss_check, "_verdicts", {})
-
-
-@pytest.mark.parametrize("dtype", (torch.float32, pytest.param(torch.float64, marks=pytest.mark.nightly)))
-def test_passes_its_self_check(as_on_a_gpu, dtype):
-    assert differentiable_loss._implementation(torch.randn(2, 9).to(DEVICE, dtype)) is loss_triton
-
-
-def test_is_not_used_if_it_fails_its_self_check(as_on_a_gpu, monkeypatch, caplog):
-    def half(*given):
-        losses, support, solutions = loss_reference.loss_forward(*given)
-        return losses / 2, support, solutions
-
-    monkeypatch.setattr(loss_triton, "loss_forward", half)
-    assert differentiable_loss._implementation(torch.randn(2, 9, device=DEVICE)) is loss_reference
-    assert "the Triton kernel of the α-entmax loss fails its self-check" in caplog.text
 
 
 def compile_calls(device, calls):

@@ -9,12 +9,10 @@ from typing import Optional, Tuple, Union
 import torch
 from torch import Tensor
 
-from .backends import Backend
-from .cpu_attention import CpuKernel
+from .cpu import CpuKernel
 from .dense import Dense, dense_attention
-from .input_checks import check_inputs
-from .inputs import AttentionInputs
-from .triton_backend import TritonKernels
+from .inputs import AttentionInputs, Backend, check_inputs
+from .triton import TritonKernels
 
 TABLE: Tuple[Backend, ...] = (CpuKernel(), TritonKernels(), Dense())
 """All backends. ``auto`` takes the first that is fast, supports the arguments and is trusted."""
@@ -55,7 +53,7 @@ def attention(
             them; on a CPU, softmax (``alpha`` the number 1) and small numbers of queries use dense attention,
             and so do more than 64 keys in float32 on a GPU. On a GPU ``auto`` uses the fused kernels only if
             they agree with plain torch on small problems, forward and backward, which is checked once per
-            process per device, dtype and head size (:mod:`.kernel_self_check`). ``fused`` is not checked.
+            process, device, dtype and head size. ``fused`` is not checked.
 
     Returns:
         The output (B, H, T, D), and the weights (B, H, T, S) or None, in the dtype of ``query``.

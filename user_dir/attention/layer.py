@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..entmax.masks import check_mask
+from ..entmax.checks import check_mask
 from ..entmax.operators import is_eager
-from .alpha import Alpha
-from .alpha_config import AlphaConfig
+from .alpha import Alpha, AlphaConfig
 from .dispatch import attention
 from .normalizers import NORMALIZERS
 from .normalizers.alpha_entmax import AlphaEntmax
@@ -62,7 +61,6 @@ class EntmaxAttention(nn.MultiheadAttention):
         Raises:
             ValueError: a parameter is computed from others, by pruning or a parametrization.
         """
-        _check_plain(layer)
         made = cls(
             layer.embed_dim,
             layer.num_heads,
@@ -77,7 +75,12 @@ class EntmaxAttention(nn.MultiheadAttention):
             layer.out_proj.weight.dtype,
             alpha=alpha,
         )
-        for name, parameter in layer.named_parameters(recurse=False):
+        parameters, own = (dict(module.named_parameters(recurse=False)) for module in (layer, made))
+        if parameters.keys() != own.keys():
+            raise ValueError(
+                f"the layer must have the parameters {', '.join(own)}, not {', '.join(parameters)}"
+            )
+        for name, parameter in parameters.items():
             setattr(made, name, parameter)
         made.out_proj = layer.out_proj
         return made.train(layer.training)
@@ -222,14 +225,3 @@ class EntmaxAttention(nn.MultiheadAttention):
         output, _ = self(x, x, x, padding, need_weights=False, is_causal=is_causal)
         rows = [row[:length] for row, length in zip(output, lengths)]
         return torch.nested.as_nested_tensor(rows), None
-
-
-def _check_plain(layer: nn.MultiheadAttention) -> None:
-    """Raise ValueError if a projection is computed from other parameters, which would be left behind."""
-    projections = [f"{kind}_weight" for kind in ("in_proj", "q_proj", "k_proj", "v_proj")]
-    for name in (*projections, "in_proj_bias", "bias_k", "bias_v"):
-        if getattr(layer, name, None) is not None and name not in layer._parameters:
-            raise ValueError(
-                f"{name} of the layer is computed from other parameters; end that first, with "
-                "torch.nn.utils.prune.remove or torch.nn.utils.parametrize.remove_parametrizations"
-            )

@@ -12,8 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .loss_reference import new_results
-from .triton_powers import exact_power
-from .triton_solver import next_step, unfinished
+from .triton_solver import exact_power, next_step, unfinished
 
 TILE = 2048  # elements of a row that a program holds at once
 

@@ -2,12 +2,16 @@
 
 A kernel reads memory, which traced, fake, meta and batched tensors do not have. Plain tensors skip the
 operators, whose dispatch in Python would take longer than a small kernel (:func:`is_eager`).
+
+Kernels without a second derivative say so. torch's ``once_differentiable`` raises an error only if an
+incoming gradient requires a gradient itself. That of a scalar loss does not, so a gradient penalty or a
+Hessian would silently lose the function's contribution.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Optional
 
 import torch
@@ -142,3 +146,85 @@ def once(error: str) -> tuple[Callable, Callable]:
         raise RuntimeError(error)
 
     return setup_context, backward
+
+
+class _Once(torch.autograd.Function):
+    """The identity of some gradients, which raises an error where they are differentiated.
+
+    They depend on all further arguments, without which autograd would find no path from a gradient to the
+    function's inputs, and take its derivative for 0.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, error: str, count: int, *given: Optional[Tensor]) -> tuple[Optional[Tensor], ...]:
+        ctx.error = error
+        return tuple(None if grad is None else grad.view_as(grad) for grad in given[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Optional[Tensor]) -> tuple[Optional[Tensor], ...]:
+        raise RuntimeError(ctx.error)
+
+
+def once_differentiable(error: str) -> Callable:
+    """Decorator of the ``backward`` of an autograd function that has no second derivative.
+
+    That is called with ctx, the saved tensors and the incoming gradients. Each differentiable input must be
+    among the saved tensors, itself or as a tensor made of it outside of the function: a copy that the
+    function makes has no path to the input.
+
+    Args:
+        error: message of the RuntimeError that differentiating its gradients raises.
+    """
+
+    def decorate(backward: Callable) -> Callable:
+        @functools.wraps(backward)
+        def once(ctx: Any, *incoming: Any) -> Any:
+            saved = ctx.saved_tensors  # read once: activation checkpointing refuses a second time
+            if not torch.is_grad_enabled():
+                return backward(ctx, saved, *incoming)
+            with torch.no_grad():
+                grads = backward(ctx, saved, *incoming)
+            grads = grads if isinstance(grads, tuple) else (grads,)
+            fresh = (None if grad is None else grad.detach().requires_grad_() for grad in grads)
+            sources = (x for x in (*saved, *incoming) if x is not None and x.requires_grad)
+            return _Once.apply(error, len(grads), *fresh, *sources)
+
+        return once
+
+    return decorate
+
+
+def merged_vmap(merged: Collection[int], seed: Optional[int] = None) -> Callable:
+    """The ``vmap`` of an operator whose results are independent along the first dimension of some arguments.
+
+    The batch becomes part of this dimension. If another argument has it too, the operator runs once for each
+    of its entries; so it does if all entries have one seed, since numbers differ along the dimension.
+
+    Args:
+        merged: the positions of these arguments. All results must have this first dimension, too.
+        seed: the position of the seed of random numbers, a tensor or None.
+    """
+
+    def vmap(operator: Callable, info: Any, in_dims: tuple, *given: Any) -> tuple:
+        size, dims = info.batch_size, list(in_dims)
+        arguments = [x if dim is None else x.movedim(dim, 0) for x, dim in zip(given, dims)]
+        apart = any(dim is not None and place not in (*merged, seed) for place, dim in enumerate(dims))
+        if seed is not None and arguments[seed] is not None:
+            apart = apart or dims[seed] is None
+        if apart:
+            entries = ([x if dim is None else x[i] for x, dim in zip(arguments, dims)] for i in range(size))
+            results = [torch.stack(each) for each in zip(*(operator(*entry) for entry in entries))]
+            return tuple(results), (0,) * len(results)
+        for place in merged:
+            if arguments[place] is not None:
+                arguments[place] = _with_batch(arguments[place], dims[place], size).flatten(0, 1)
+        if seed is not None and arguments[seed] is not None:
+            arguments[seed] = arguments[seed][0]
+        results = [x.unflatten(0, (size, x.size(0) // size)) for x in operator(*arguments)]
+        return tuple(results), (0,) * len(results)
+
+    return vmap
+
+
+def _with_batch(tensor: Tensor, dim: Optional[int], size: int) -> Tensor:
+    return tensor if dim is not None else tensor.expand(size, *tensor.shape)

@@ -16,8 +16,17 @@ from torch import Tensor
 
 from .reference import working_dtype
 from .rows import alpha_per_row, as_rows, from_rows, gradient_of_alpha
-from .triton_powers import LOG2_E, alpha_terms, epsilon_of, or_one, power
-from .triton_solver import first_width, next_step, solve, unfinished
+from .triton_solver import (
+    LOG2_E,
+    alpha_terms,
+    epsilon_of,
+    first_width,
+    next_step,
+    or_one,
+    power,
+    solve,
+    unfinished,
+)
 
 MIN_BUCKET = 16  # elements of the smallest bucket
 RESIDENT = 4096  # elements of the longest row kept in registers

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from ..entmax import entmax as entmax_weights
 from ..entmax.reference import working_dtype
-from .score_checks import check_k, check_scores
-from .support import Support
+from .support import Support, check_k, check_scores
 
 
 def entmax(scores: Tensor, alpha: float | Tensor) -> Support:
