@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from commands import ROOT, checked, forks
 
 from user_dir.attention import cpu as attention
@@ -197,10 +196,6 @@ def test_reference_does_not_build(tmp_path, use_in_fork):
     program = TRY[: TRY.index("print(")]  # which asks for the kernel
     use_in_fork(tmp_path / "cache", program, ENTMAX_BACKEND="reference", CXX="no-such-compiler")
     assert not (tmp_path / "cache").exists()
-
-
-def test_instructions_are_those_of_pytorch():
-    assert native.capability() == torch.backends.cpu.get_cpu_capability()
 
 
 def test_a_library_has_another_name_if_a_header_changes(tmp_path):

@@ -14,7 +14,7 @@ from ..entmax.checks import check_range
 from ..entmax.native import INTEGER, POINTER, NativeKernels, addresses
 from ..entmax.operators import constant_in_graphs
 from ..entmax.reference import working_dtype
-from .fused import FusedKernel, empty_output, in_heads, unsupported
+from .fused import FusedKernel, Gradients, Saved, empty_output, in_heads, unsupported
 from .inputs import AttentionInputs, Backend, KernelInputs
 
 # With fewer queries most of a vector would be empty, so dense attention is faster.
@@ -43,7 +43,7 @@ class CpuAttention(FusedKernel):
 
     def forward(
         self, inputs: KernelInputs, need_weights: bool, save: bool, fixed_sizes: bool = False
-    ) -> tuple[Tensor, Optional[Tensor], tuple[Optional[Tensor], ...]]:
+    ) -> tuple[Tensor, Optional[Tensor], Saved]:
         """Saves solutions, columns, counts, support and its keys; see the base class."""
         query, key, value = inputs[:3]
         dtype, keys = working_dtype(query.dtype), key.size(2)
@@ -58,7 +58,7 @@ class CpuAttention(FusedKernel):
             columns = query.new_empty(*tiles, keys, lanes, dtype=dtype)
         if save and many and not fixed_sizes:
             counts = query.new_empty(*tiles, lanes, dtype=torch.int32)
-        settings, found = _settings(inputs), _integers(0, 0)
+        settings, found = _settings(inputs), (INTEGER * 2)()
         numbers = _numbers(inputs, query, key, value, in_heads(output))
         given = addresses(query, key, value, output, *settings, weights, columns, solutions, counts)
         if kernels["forward", dtype](numbers, *given, inputs.dropout, many, found) == _OUT_OF_RANGE:
@@ -73,11 +73,11 @@ class CpuAttention(FusedKernel):
     def backward(
         self,
         inputs: KernelInputs,
-        saved: tuple[Optional[Tensor], ...],
+        saved: Saved,
         grad: Tensor,
         grad_weights: Optional[Tensor],
         need_alpha: bool,
-    ) -> tuple[Tensor, Tensor, Tensor, Optional[Tensor]]:
+    ) -> Gradients:
         """See the base class."""
         query, key, value = inputs[:3]
         dtype = working_dtype(query.dtype)
@@ -108,12 +108,8 @@ def _tiles(query: Tensor) -> tuple[int, int, int, int]:
 
 def _settings(inputs: KernelInputs) -> tuple[Tensor, Optional[Tensor], Optional[Tensor]]:
     """α and masks as the kernel reads them."""
-    padding, added = inputs.key_padding_mask, inputs.attn_mask
-    return (
-        inputs.alpha.to(torch.float64).contiguous(),
-        None if padding is None else padding.contiguous(),
-        None if added is None else added.contiguous(),
-    )
+    padding, added = (None if mask is None else mask.contiguous() for mask in inputs[4:6])
+    return inputs.alpha.to(torch.float64).contiguous(), padding, added
 
 
 def _numbers(inputs: KernelInputs, *tensors: Tensor) -> ctypes.Array:
@@ -121,11 +117,8 @@ def _numbers(inputs: KernelInputs, *tensors: Tensor) -> ctypes.Array:
     query, key, _, alpha, _, _, causal, _, seed = inputs
     settings = (STORAGE[query.dtype], alpha.numel(), causal, 0 if seed is None else int(seed))
     strides = [stride for tensor in tensors for stride in tensor.stride()[:3]]
-    return _integers(*query.shape[:3], *key.shape[2:], *settings, *strides)
-
-
-def _integers(*values: int) -> ctypes.Array:
-    return (INTEGER * len(values))(*values)
+    numbers = (*query.shape[:3], *key.shape[2:], *settings, *strides)
+    return (INTEGER * len(numbers))(*numbers)
 
 
 KERNEL = CpuAttention()

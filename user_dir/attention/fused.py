@@ -31,6 +31,11 @@ _BY_SENTENCE = tuple(map(KernelInputs._fields.index, ("query", "key", "value", "
 _SEED = KernelInputs._fields.index("seed")
 
 
+Saved = tuple[Optional[Tensor], ...]
+Gradients = tuple[Tensor, Tensor, Tensor, Optional[Tensor]]
+"""Those of queries, keys and values, and parts (B, H, …) whose sum is that of α, if it is needed."""
+
+
 class FusedKernel:
     """The kernels of a type of device. A subclass runs them; the rest is the same for all.
 
@@ -62,11 +67,9 @@ class FusedKernel:
             merged_vmap(_BY_SENTENCE, _SEED),
         )
 
-    # ------------------------------------------------------------------------------ of each subclass
-
     def forward(
         self, inputs: KernelInputs, need_weights: bool, save: bool, fixed_sizes: bool = False
-    ) -> tuple[Tensor, Optional[Tensor], tuple[Optional[Tensor], ...]]:
+    ) -> tuple[Tensor, Optional[Tensor], Saved]:
         """Output (T, B, H, D), weights (B, H, T, S) if needed, and what the backward needs if ``save``.
 
         Args:
@@ -79,26 +82,23 @@ class FusedKernel:
     def backward(
         self,
         inputs: KernelInputs,
-        saved: tuple[Optional[Tensor], ...],
+        saved: Saved,
         grad: Tensor,
         grad_weights: Optional[Tensor],
         need_alpha: bool,
-    ) -> tuple[Tensor, Tensor, Tensor, Optional[Tensor]]:
-        """Gradients of queries, keys and values; if needed, parts (B, H, …) whose sum is that of α."""
+    ) -> Gradients:
+        """The gradients, given those of output and weights."""
         raise NotImplementedError
 
     def saved_like(self, inputs: KernelInputs) -> Tensor:
         """An empty tensor (B, …) like what ``forward`` saves if ``fixed_sizes``."""
         raise NotImplementedError
 
-    # ---------------------------------------------------------------------------------- for all devices
-
     def attention(self, given: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
         """The results of :func:`.dispatch.attention`; by the operators where tensors are not plain."""
         query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights = given
-        eager = is_eager(
-            query, key, value, alpha if isinstance(alpha, Tensor) else None, key_padding_mask, attn_mask
-        )
+        learned = alpha if isinstance(alpha, Tensor) else None
+        eager = is_eager(query, key, value, learned, key_padding_mask, attn_mask)
         if isinstance(alpha, Tensor):
             alpha = alpha.to(query.device).contiguous()
         else:
@@ -140,9 +140,7 @@ class FusedKernel:
     def _gradients(self, ctx: Any, grad: Optional[Tensor], grad_weights: Optional[Tensor], _: Any) -> tuple:
         *tensors, seed, saved = ctx.saved_tensors
         if not ctx.save:
-            raise RuntimeError(
-                "fused attention was called under torch.no_grad, but its gradient is asked for"
-            )
+            raise RuntimeError("fused attention was called under torch.no_grad")
         query, alpha, need_alpha = tensors[0], tensors[3], ctx.needs_input_grad[3]
         grad = torch.zeros_like(query) if grad is None else grad
         grad_weights = grad_weights if ctx.need_weights else None
@@ -209,13 +207,13 @@ def unsupported(inputs: AttentionInputs, dtypes: Collection[torch.dtype]) -> Opt
         return "ONNX does not have its operator"
     if query.dtype not in dtypes or not query.dtype == key.dtype == value.dtype:
         given = " and ".join(sorted({str(tensor.dtype) for tensor in (query, key, value)}))
-        taken = " or ".join(map(str, dtypes))
-        return f"on {query.device.type} it takes queries, keys and values in {taken}, not {given}"
+        return f"it takes {' or '.join(map(str, dtypes))}, not {given}"
     if query.size(-1) != value.size(-1):
         return f"keys have the head dimension {query.size(-1)}, but values {value.size(-1)}"
     if not query.numel() or not key.numel():
         return "there are no queries or no keys"
-    if isinstance(alpha, Tensor) and not is_per_head(alpha, query.size(1)):
+    heads, entries = query.size(1), alpha.numel() if isinstance(alpha, Tensor) else 1
+    if isinstance(alpha, Tensor) and entries != 1 and (entries != heads or alpha.shape[-3:] != (heads, 1, 1)):
         return f"alpha has the shape {tuple(alpha.shape)}, not one entry per head"
     if key_padding_mask is not None and key_padding_mask.shape != (query.size(0), key.size(-2)):
         return f"the key padding mask broadcasts from {tuple(key_padding_mask.shape)}"
@@ -246,14 +244,6 @@ def _constant(alpha: float, device: torch.device) -> Tensor:
     """
     with torch.inference_mode(False):
         return torch.full((1,), alpha, dtype=torch.float64, device=device)
-
-
-# --------------------------------------------------------------------------- layouts of tensors and of α
-
-
-def is_per_head(alpha: Tensor, heads: int) -> bool:
-    """Whether an α tensor holds a single number, or one per head in the shape (H, 1, 1)."""
-    return alpha.numel() == 1 or (alpha.numel() == heads and alpha.dim() >= 3 and alpha.size(-3) == heads)
 
 
 def dense_rows(tensor: Tensor) -> Tensor:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 import torch
 from torch import Tensor
 
 from .checks import as_numbers, check_range, hide
-from .loss_reference import new_results
+from .loss_reference import Settings, new_results
 from .native import INTEGER, POINTER, NativeKernels, addresses
 from .reference import working_dtype
 from .rows import alpha_per_row, as_rows, from_rows, gradient_of_alpha
@@ -103,32 +103,23 @@ def _vector(alpha: Tensor, scores: Tensor, dim: int) -> tuple[Tensor, int]:
     return vector.to(torch.float64), repeat
 
 
-def loss_forward(
-    scores: Tensor, target: Tensor, alpha: float, label_smoothing: float, ignore_index: int
-) -> tuple[Tensor, Tensor, Tensor]:
+def loss_forward(scores: Tensor, target: Tensor, settings: Settings) -> tuple[Tensor, Tensor, Tensor]:
     """Losses, sizes of the support, and λ with Σ p for the backward; see ``loss_reference``."""
     results = new_results(scores, target)
-    _run_loss("loss_forward", scores, target, alpha, label_smoothing, ignore_index, *results)
+    _run_loss("loss_forward", scores, target, settings, *results)
     return results
 
 
 def loss_backward(
-    scores: Tensor,
-    target: Tensor,
-    alpha: float,
-    label_smoothing: float,
-    ignore_index: int,
-    solutions: Tensor,
-    grad: Tensor,
+    scores: Tensor, target: Tensor, settings: Settings, solutions: Tensor, grad: Tensor
 ) -> Tensor:
     """The gradient of the scores; see ``loss_reference``."""
     grad_scores = torch.empty_like(scores)
-    rest = (solutions, grad.contiguous(), grad_scores)
-    _run_loss("loss_backward", scores, target, alpha, label_smoothing, ignore_index, *rest)
+    _run_loss("loss_backward", scores, target, settings, solutions, grad.contiguous(), grad_scores)
     return grad_scores
 
 
-def _run_loss(name: str, scores: Tensor, target: Tensor, *given: Any) -> None:
-    alpha, label_smoothing, ignore_index, *tensors = given
+def _run_loss(name: str, scores: Tensor, target: Tensor, settings: Settings, *tensors: Tensor) -> None:
+    alpha, label_smoothing, ignore_index = settings
     problem = (*addresses(scores, target), *scores.shape, alpha - 1, label_smoothing, ignore_index)
     loss_kernels[name, scores.dtype](*problem, *addresses(*tensors))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from . import cpu, loss_reference, self_check
 from .checks import check_targets
+from .loss_reference import Settings
 from .native import asked_backend
 from .op import entmax, native_for
 from .operators import define_operator, is_eager, merged_vmap, once, transformed
@@ -74,20 +75,19 @@ def entmax_loss_and_support(
     if scores.numel() == 0:
         return scores.sum(-1).to(working_dtype(scores.dtype)), torch.zeros_like(target)
     rows, targets = scores.reshape(-1, n), target.reshape(-1).long().contiguous()
-    settings = (float(alpha), float(label_smoothing), ignore_index)
+    settings = Settings(float(alpha), float(label_smoothing), ignore_index)
     if alpha == 1:
-        losses, support = _cross_entropy(rows, targets, *settings[1:])
+        losses, support = _cross_entropy(rows, targets, settings)
+    elif eager:
+        losses, support = _EntmaxLoss.apply(rows, targets, settings, _implementation(rows))
     else:
-        given = (rows, targets, *settings)
-        losses, support = (
-            _EntmaxLoss.apply(*given, _implementation(rows)) if eager else entmax_loss_operator(*given)[:2]
-        )
+        losses, support, _ = entmax_loss_operator(rows, targets, *settings)
     return losses.view(shape), support.view(shape)
 
 
 def _check(scores: Tensor, target: Tensor, alpha: float, label_smoothing: float) -> None:
     if isinstance(alpha, Tensor) and alpha.requires_grad:
-        raise ValueError("the entmax loss has no gradient of alpha; pass alpha.item() instead of the tensor")
+        raise ValueError("the entmax loss has no gradient of alpha")
     if not 1 <= alpha <= 2:
         raise ValueError(f"alpha of the entmax loss must be from 1 to 2, not {alpha}")
     if not 0 <= label_smoothing <= 1:
@@ -97,21 +97,16 @@ def _check(scores: Tensor, target: Tensor, alpha: float, label_smoothing: float)
     if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
         raise ValueError(f"targets must be integers, not {target.dtype}")
     if scores.dim() == 0 or scores.shape[:-1] != target.shape:
-        raise ValueError(
-            f"scores of shape {tuple(scores.shape)} need targets of shape {tuple(scores.shape[:-1])}, "
-            f"not {tuple(target.shape)}"
-        )
+        shapes = tuple(scores.shape), tuple(target.shape)
+        raise ValueError("scores of shape {} and targets of shape {} do not fit".format(*shapes))
 
 
-def _cross_entropy(
-    rows: Tensor, target: Tensor, label_smoothing: float, ignore_index: int
-) -> tuple[Tensor, Tensor]:
-    rows = rows.to(working_dtype(rows.dtype))
-    losses = F.cross_entropy(
-        rows, target, reduction="none", label_smoothing=label_smoothing, ignore_index=ignore_index
-    )
+def _cross_entropy(rows: Tensor, target: Tensor, settings: Settings) -> tuple[Tensor, Tensor]:
+    rows, (_, smoothing, ignored) = rows.to(working_dtype(rows.dtype)), settings
+    options = {"reduction": "none", "label_smoothing": smoothing, "ignore_index": ignored}
+    losses = F.cross_entropy(rows, target, **options)
     support = (rows.detach() > float("-inf")).sum(-1)
-    return losses, support.masked_fill(target == ignore_index, 0)
+    return losses, support.masked_fill(target == ignored, 0)
 
 
 def _implementation(scores: Tensor) -> ModuleType:
@@ -139,7 +134,7 @@ def _problems(generator: torch.Generator, dtype: torch.dtype) -> self_check.Prob
     scores[0, n // 2 :] = float("-inf")
 
     def loss(z: Tensor, alpha: float, implementation: ModuleType) -> tuple[Tensor, ...]:
-        return _EntmaxLoss.apply(z, target.to(z.device), alpha, 0.0, -1, implementation)[:1]
+        return _EntmaxLoss.apply(z, target.to(z.device), Settings(alpha, 0.0, -1), implementation)[:1]
 
     for alpha in self_check.ALPHAS[1:]:
         kernel, plain = (partial(loss, alpha=alpha, implementation=i) for i in (loss_triton, loss_reference))
@@ -153,33 +148,33 @@ class _EntmaxLoss(torch.autograd.Function):
     """Autograd function around an implementation: a module with the functions of ``loss_reference``."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, target: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
-        *ctx.settings, ctx.implementation = given
-        results = ctx.implementation.loss_forward(_working(scores), target, *ctx.settings)
-        losses, support, solutions = results
+    def forward(
+        ctx: Any, scores: Tensor, target: Tensor, settings: Settings, implementation: ModuleType
+    ) -> tuple[Tensor, Tensor]:
+        ctx.settings, ctx.implementation = settings, implementation
+        losses, support, solutions = implementation.loss_forward(_working(scores), target, settings)
         ctx.save_for_backward(scores, target, solutions)
         ctx.mark_non_differentiable(support)
         return losses, support
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Optional[Tensor], ...]:
-        return _gradient(ctx, grad), *[None] * 5
+        return _gradient(ctx, grad), None, None, None
 
 
 def _gradient(ctx: Any, grad: Tensor) -> Tensor:
     scores, target, solutions = ctx.saved_tensors
     if torch.is_grad_enabled() or transformed():  # torch itself differentiates the plain formula again
-        return _differentiable_gradient(scores, target, grad, *ctx.settings)
+        return _differentiable_gradient(scores, target, ctx.settings, grad)
     if ctx.implementation is not None and is_eager(scores, grad):
-        given = (_working(scores), target, *ctx.settings, solutions, grad)
+        given = _working(scores), target, ctx.settings, solutions, grad
         return ctx.implementation.loss_backward(*given).to(scores.dtype)
     return entmax_loss_backward(scores, target, *ctx.settings, solutions, grad)
 
 
-def _differentiable_gradient(
-    scores: Tensor, target: Tensor, grad: Tensor, alpha: float, label_smoothing: float, ignore_index: int
-) -> Tensor:
+def _differentiable_gradient(scores: Tensor, target: Tensor, settings: Settings, grad: Tensor) -> Tensor:
     """p − (1 − s) e_y − s/n, times the incoming gradient, for second derivatives."""
+    alpha, label_smoothing, ignore_index = settings
     rows, ignored = scores.to(working_dtype(scores.dtype)), (target == ignore_index)[:, None]
     correct = target[:, None].masked_fill(ignored, 0)
     wanted = torch.full_like(rows, label_smoothing / rows.size(1))
@@ -192,38 +187,34 @@ def _working(scores: Tensor) -> Tensor:
     return scores.to(working_dtype(scores.dtype)).contiguous()
 
 
-# ---------------------------------------------------------------------------------------- the operators
-
-
 def _forward(scores: Tensor, target: Tensor, *settings: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Losses, support, and (max z, λ, Σ p) by row: zeros from the reference, whose backward solves anew."""
     check_targets(target, scores.size(-1), settings[2])
     implementation = _implementation(scores)
-    results = implementation.loss_forward(_working(scores), target.contiguous(), *settings)
+    results = implementation.loss_forward(_working(scores), target.contiguous(), Settings(*settings))
     if implementation is not loss_reference:
         return results
     return *results[:2], torch.zeros_like(_fake_forward(scores, target)[2])
 
 
 def _fake_forward(scores: Tensor, target: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return loss_reference.new_results(
-        scores.new_empty(scores.shape, dtype=working_dtype(scores.dtype)), target
-    )
+    working = scores.new_empty(scores.shape, dtype=working_dtype(scores.dtype))
+    return loss_reference.new_results(working, target)
 
 
 def _setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
-    scores, target, *ctx.settings = inputs
-    ctx.implementation = None
+    scores, target, *settings = inputs
+    ctx.settings, ctx.implementation = Settings(*settings), None
     ctx.save_for_backward(scores, target, output[2])
     ctx.mark_non_differentiable(*output[1:])
 
 
 def _backward(scores: Tensor, target: Tensor, *given: Any) -> Tensor:
-    *settings, solutions, grad = given
+    settings, (solutions, grad) = Settings(*given[:3]), given[3:]
     implementation, rows, target = _implementation(scores), _working(scores), target.contiguous()
     if implementation is loss_reference:
-        solutions = loss_reference.loss_forward(rows, target, *settings)[2]
-    found = implementation.loss_backward(rows, target, *settings, solutions.contiguous(), grad)
+        solutions = loss_reference.loss_forward(rows, target, settings)[2]
+    found = implementation.loss_backward(rows, target, settings, solutions.contiguous(), grad)
     return found.to(scores.dtype)
 
 

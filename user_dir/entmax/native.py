@@ -95,7 +95,7 @@ def addresses(*tensors: Tensor | None) -> list[int | None]:
 
 
 def _flags() -> list[str]:
-    return FLAGS + INSTRUCTIONS.get(capability(), [])
+    return FLAGS + INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), [])
 
 
 def asked_backend() -> str:
@@ -108,11 +108,6 @@ def asked_backend() -> str:
     if asked not in ("", "native", "reference"):
         raise ValueError(f"ENTMAX_BACKEND={asked} is not valid: use native or reference, or unset it")
     return asked
-
-
-def capability() -> str:
-    """The vector instructions that PyTorch computes with, by its name."""
-    return torch.backends.cpu.get_cpu_capability()
 
 
 def _with_included(file: Path) -> Iterator[Path]:

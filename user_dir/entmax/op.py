@@ -28,8 +28,7 @@ def entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int = -1) -> Tensor
             a weight of exactly 0.
         alpha: a number, or a tensor that broadcasts against ``scores`` with size 1 at ``dim``; for one α
             per head and scores (B, H, T, S), a tensor (H, 1, 1). At least 1. Above 2 the solver is slower,
-            and a weight near 0 depends on the last digits of its score: for scores of N(0, 1), weights are
-            off by up to 2e-4 at α = 3, 4e-3 at 4 and .1 at 10; in float64, by 2e-13, 4e-9 and .02.
+            and weights near 0 are less exact: for scores of N(0, 1), by 2e-4 at α = 3 and 4e-3 at 4.
         dim: the dimension along which the weights sum to 1.
 
     Returns:
@@ -39,15 +38,11 @@ def entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int = -1) -> Tensor
     Raises:
         ValueError: α is below 1, infinite or NaN (the message names the value), its shape does not fit,
             ``dim`` is out of range, or ``scores`` are not floating. On a GPU, an invalid value in an α tensor
-            gives NaN weights instead, because checking it would synchronise with the device. Also raised if
-            ENTMAX_BACKEND has an unknown value or names a backend that is not available.
+            gives NaN weights instead, because checking it would synchronise with the device.
 
     The environment variable ENTMAX_BACKEND selects the implementation: ``native``, compiled for the device,
     or ``reference``, plain torch. The default is the native one where it is available; on a GPU, if it also
-    agrees with the reference on a few rows (:mod:`.self_check`).
-
-    torch.compile, torch.export, ``torch.func``, fake and meta tensors see an operator of ``torch.library``,
-    which selects its implementation when it runs. Forward-mode differentiation is an error.
+    agrees with the reference on a few rows (:mod:`.self_check`). Forward-mode differentiation is an error.
 
     Source: Peters et al. 2019 (https://arxiv.org/abs/1905.05702), equation 3; the gradient of α is
     Proposition 1 of Correia et al. 2019 (https://arxiv.org/abs/1909.00015).
@@ -75,9 +70,7 @@ def attention_weights(
         Weights (B, H, T, S) of the dtype of ``scores``; zeros for a query whose keys are all masked.
 
     Raises:
-        ValueError: as for :func:`entmax`; the scores do not have four dimensions; a mask does not broadcast
-            to them; the key_padding_mask is not boolean, or the attn_mask neither boolean nor floating; or
-            ``causal`` although T ≠ S.
+        ValueError: as for :func:`entmax`; or shapes or dtypes do not fit.
     """
     if scores.dim() != 4:
         raise ValueError(f"attention scores must be (B, H, T, S), not of shape {tuple(scores.shape)}")
@@ -129,8 +122,7 @@ def _softmax(scores: Tensor, dim: int) -> Tensor:
     weights = None
     if scores.device.type == "cpu" and is_eager(scores):  # another device would have to be waited for
         weights = torch.softmax(scores, dim, dtype=dtype)
-        # A row that is all −inf gives all NaN, so its first entry is enough to detect it. Other NaN
-        # propagate.
+        # A row that is all −inf gives all NaN, of which the first is enough to know. Other NaN propagate.
         if (weights.select(dim, 0) if weights.dim() > 0 else weights).isnan().any():
             weights = None
     if weights is None:
@@ -236,9 +228,6 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Optional[Tensor]]:
     return grad_scores, grad_alpha if ctx.needs_input_grad[1] else None
 
 
-# ---------------------------------------------------------------------------------------- the operators
-
-
 def _forward(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
     implementation = implementation_for(scores)
     if implementation is reference:
@@ -263,15 +252,12 @@ def _setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
     ctx.save_for_backward(output, alpha)
 
 
-def _operator_gradients(ctx: Any, grad: Tensor) -> tuple[Optional[Tensor], ...]:
-    return *_gradients(ctx, grad), None
-
-
 def _vmap(operator: Callable, info: Any, in_dims: tuple, scores: Tensor, alpha: Tensor, dim: int) -> tuple:
     scores_dim, alpha_dim, _ = in_dims
-    scores = (
-        scores.expand(info.batch_size, *scores.shape) if scores_dim is None else scores.movedim(scores_dim, 0)
-    )
+    if scores_dim is None:
+        scores = scores.expand(info.batch_size, *scores.shape)
+    else:
+        scores = scores.movedim(scores_dim, 0)
     if alpha_dim is not None:
         alpha = alpha.movedim(alpha_dim, 0)
         alpha = alpha.reshape(alpha.shape[:1] + (1,) * (scores.dim() - alpha.dim()) + alpha.shape[1:])
@@ -281,13 +267,10 @@ def _vmap(operator: Callable, info: Any, in_dims: tuple, scores: Tensor, alpha: 
     return operator(scores, alpha, dim if dim < 0 else dim + 1), 0
 
 
-def _backward(
-    weights: Tensor, alpha: Tensor, grad: Tensor, dim: int, need_alpha: bool
-) -> tuple[Tensor, Tensor]:
-    implementation = implementation_for(weights)
-    grad_scores, grad_alpha = implementation.entmax_backward(weights, alpha, grad, dim, need_alpha)
+def _backward(weights: Tensor, alpha: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
+    grad_scores, grad_alpha = implementation_for(weights).entmax_backward(weights, alpha, *given)
     grad_alpha = alpha.new_empty(0) if grad_alpha is None else grad_alpha.contiguous()
-    return _in_rows(grad_scores, dim), grad_alpha
+    return _in_rows(grad_scores, given[1]), grad_alpha
 
 
 def _fake_backward(
@@ -308,20 +291,13 @@ entmax_operator = define_operator(
     "entmax(Tensor scores, Tensor alpha, int dim) -> Tensor",
     _forward,
     _fake_forward,
-    (_setup_context, _operator_gradients),
+    (_setup_context, lambda ctx, grad: (*_gradients(ctx, grad), None)),
     _vmap,
 )
 
 
 def onnx_translations() -> dict[Callable, Any]:
-    """The ``custom_translation_table`` with which ``torch.onnx.export`` exports entmax and attention.
-
-    Raises ModuleNotFoundError if onnxscript is not installed.
-
-    Example::
-
-        torch.onnx.export(layer, (x, y, z), dynamo=True, custom_translation_table=onnx_translations())
-    """
+    """The ``custom_translation_table`` of ``torch.onnx.export(…, dynamo=True)``; needs onnxscript."""
     from . import onnx
 
     return {entmax_operator: onnx.entmax}

@@ -26,7 +26,9 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 # Bound here because they are called in each call of a kernel.
 _is_compiling, _has_storage = torch.compiler.is_compiling, torch._C._has_storage
 _is_tracing = torch._C._is_tracing  # by torch.jit.trace, which would not record what a kernel writes
-_transformed, _modes = torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack
+_modes = torch._C._len_torch_dispatch_stack
+transformed = torch._C._are_functorch_transforms_active
+"""Whether a transform of ``torch.func`` is active."""
 
 
 def is_eager(*tensors: Any) -> bool:
@@ -35,17 +37,12 @@ def is_eager(*tensors: Any) -> bool:
     Args:
         tensors: tensors, or None.
     """
-    if _is_compiling() or _is_tracing() or _transformed() or _modes() or forward_ad._current_level >= 0:
+    if _is_compiling() or _is_tracing() or transformed() or _modes() or forward_ad._current_level >= 0:
         return False
     for tensor in tensors:
         if tensor is not None and (type(tensor) not in _PLAIN or tensor.is_meta or not _has_storage(tensor)):
             return False
     return True
-
-
-def transformed() -> bool:
-    """Whether a transform of ``torch.func`` is active."""
-    return _transformed()
 
 
 def exporting_to_onnx() -> bool:
@@ -77,7 +74,7 @@ def define_operator(
     gradient: tuple[Callable, Callable],
     vmap: Optional[Callable] = None,
 ) -> Callable[..., Any]:
-    """Register an operator; what it computes with may depend on the device.
+    """Register an operator, and return it; what it computes with may depend on the device.
 
     Args:
         schema: its name and signature, as in torch's ``native_functions.yaml``.
@@ -85,9 +82,6 @@ def define_operator(
         fake: from the same arguments to empty tensors of the same shapes, dtypes and strides.
         gradient: setup_context and backward, as for :func:`torch.library.register_autograd`.
         vmap: as for :func:`torch.library.register_vmap`, after the operator.
-
-    Returns:
-        The operator.
     """
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     name = schema.partition("(")[0]
@@ -216,15 +210,13 @@ def merged_vmap(merged: Collection[int], seed: Optional[int] = None) -> Callable
             results = [torch.stack(each) for each in zip(*(operator(*entry) for entry in entries))]
             return tuple(results), (0,) * len(results)
         for place in merged:
-            if arguments[place] is not None:
-                arguments[place] = _with_batch(arguments[place], dims[place], size).flatten(0, 1)
+            x = arguments[place]
+            if x is not None:
+                x = x if dims[place] is not None else x.expand(size, *x.shape)
+                arguments[place] = x.flatten(0, 1)
         if seed is not None and arguments[seed] is not None:
             arguments[seed] = arguments[seed][0]
         results = [x.unflatten(0, (size, x.size(0) // size)) for x in operator(*arguments)]
         return tuple(results), (0,) * len(results)
 
     return vmap
-
-
-def _with_batch(tensor: Tensor, dim: Optional[int], size: int) -> Tensor:
-    return tensor if dim is not None else tensor.expand(size, *tensor.shape)

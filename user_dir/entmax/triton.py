@@ -185,19 +185,9 @@ def _weights_at(z, lam, eps):
 
 @_kernel
 def _backward_resident(
-    weights,
-    grad,
-    grad_scores,
-    per_row,
-    alpha,
-    n,
-    repeat,
-    alphas,
-    ROWS: tl.constexpr,
-    BUCKET: tl.constexpr,
-    NEED_ALPHA: tl.constexpr,
-    DTYPE: tl.constexpr,
-):
+    weights, grad, grad_scores, per_row, alpha, n, repeat, alphas,
+    ROWS: tl.constexpr, BUCKET: tl.constexpr, NEED_ALPHA: tl.constexpr, DTYPE: tl.constexpr,
+):  # fmt: skip
     """dz of ROWS rows, and their contributions to the gradient of α."""
     at, mask, rows, there, run = _tile(n, repeat, ROWS, BUCKET)
     eps = epsilon_of(alpha, run % alphas, DTYPE)
@@ -213,18 +203,9 @@ def _backward_resident(
 
 @_kernel
 def _backward_tiled(
-    weights,
-    grad,
-    grad_scores,
-    per_row,
-    alpha,
-    n,
-    repeat,
-    alphas,
-    TILE: tl.constexpr,
-    NEED_ALPHA: tl.constexpr,
-    DTYPE: tl.constexpr,
-):
+    weights, grad, grad_scores, per_row, alpha, n, repeat, alphas,
+    TILE: tl.constexpr, NEED_ALPHA: tl.constexpr, DTYPE: tl.constexpr,
+):  # fmt: skip
     """The same for one row of any length, read twice."""
     row = tl.program_id(0)
     eps = epsilon_of(alpha, row // repeat % alphas, DTYPE)

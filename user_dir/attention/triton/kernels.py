@@ -19,7 +19,7 @@ import triton
 from torch import Tensor
 
 from ...entmax.operators import constant_in_graphs
-from ..fused import FusedKernel, empty_output, in_heads, is_learning, unsupported
+from ..fused import FusedKernel, Gradients, Saved, empty_output, in_heads, is_learning, unsupported
 from ..inputs import AttentionInputs, KernelInputs
 from . import backward, forward, launching, tiles
 from .launching import bucket_of, head_dim_constants, mask_of, precision, schedule, strides_of, tiles_of
@@ -57,8 +57,8 @@ def supports(inputs: AttentionInputs) -> Optional[str]:
     reason = unsupported(inputs, DTYPES)
     if reason is not None:
         return reason
-    if query.size(3) > _largest_head_dim(query.device):
-        most = _largest_head_dim(query.device)
+    most = _largest_head_dim(query.device)
+    if query.size(3) > most:
         return f"head dimension {query.size(3)} exceeds {most}, the maximum of this GPU"
     if attn_mask is not None:
         return "on a GPU it supports no attn_mask; use causal and key_padding_mask"
@@ -94,7 +94,7 @@ class TritonAttention(FusedKernel):
 
     def forward(
         self, inputs: KernelInputs, need_weights: bool, save: bool, fixed_sizes: bool = False
-    ) -> tuple[Tensor, Optional[Tensor], tuple[Optional[Tensor], ...]]:
+    ) -> tuple[Tensor, Optional[Tensor], Saved]:
         """See the base class."""
         output = empty_output(inputs.query)
         if not save and is_step(inputs.query, inputs.key, inputs.dropout):
@@ -106,11 +106,11 @@ class TritonAttention(FusedKernel):
     def backward(
         self,
         inputs: KernelInputs,
-        saved: tuple[Optional[Tensor], ...],
+        saved: Saved,
         grad: Tensor,
         grad_weights: Optional[Tensor],
         need_alpha: bool,
-    ) -> tuple[Tensor, Tensor, Tensor, Optional[Tensor]]:
+    ) -> Gradients:
         """See the base class."""
         query, key, value = [torch.empty_like(each) for each in inputs[:3]]
         parts = _call(inputs).backward(inputs, grad, (query, key, value), saved, need_alpha)
@@ -128,9 +128,7 @@ fused_attention = KERNEL.attention
 class Call:
     """What the kernels for tensors of these sizes share, forward and backward."""
 
-    def __init__(
-        self, shape: torch.Size, keys: int, dtype: torch.dtype, causal: bool, dropout: float
-    ) -> None:
+    def __init__(self, shape: torch.Size, keys: int, dtype: torch.dtype, causal: bool, dropout: float):
         self.batch, self.heads, self.queries, head_dim = shape
         self.keys = keys
         self.size = torch.finfo(dtype).bits // 8
@@ -165,12 +163,7 @@ class Call:
         return flags
 
     def backward(
-        self,
-        inputs: KernelInputs,
-        grad: Tensor,
-        grads: tuple[Tensor, ...],
-        saved: tuple[Optional[Tensor], ...],
-        need_alpha: bool,
+        self, inputs: KernelInputs, grad: Tensor, grads: Saved, saved: Saved, need_alpha: bool
     ) -> Optional[Tensor]:
         """Write gradients of queries, keys and values; returns parts (B, H, tiles) of that of α if needed."""
         together = max(self.queries, self.keys) <= ONE_KERNEL[self.size]
@@ -197,13 +190,10 @@ class Call:
             slot_tiles = self.slot_tiles * columns // width
             return [lam, mean, flags, lists, tiles, tiles_of(self.keys, width), slot_tiles]
 
-        kernel, arguments = (
-            backward.backward_queries,
-            [*given, *queried, *shared(narrow), partial, *last],
-        )
-        self._launch(kernel, heads * tiles, arguments, rows, narrow, unit, self.stages)
-        kernel, arguments = backward.backward_keys, [*given, *keyed, *shared(columns), *last]
-        self._launch(kernel, heads * self.key_tiles, arguments, rows, columns, unit, self.stages)
+        arguments = [*given, *queried, *shared(narrow), partial, *last]
+        self._launch(backward.backward_queries, heads * tiles, arguments, rows, narrow, unit, self.stages)
+        programs, arguments = heads * self.key_tiles, [*given, *keyed, *shared(columns), *last]
+        self._launch(backward.backward_keys, programs, arguments, rows, columns, unit, self.stages)
         return partial
 
     def _last(self, inputs: KernelInputs) -> tuple:
@@ -213,23 +203,11 @@ class Call:
         return alpha, *mask_of(inputs.key_padding_mask), *sizes, inputs.seed, *self.drawn
 
     def _launch(
-        self,
-        kernel: Any,
-        programs: int,
-        arguments: list,
-        rows: int,
-        columns: int,
-        unit: int,
-        stages: int,
+        self, kernel: Any, programs: int, arguments: list, rows: int, columns: int, unit: int, stages: int
     ) -> None:
         """Run a kernel with tiles of ``rows`` queries and ``columns`` keys."""
-        constants = {
-            "M": rows,
-            "N": columns,
-            **self.constants,
-            "UNIT": unit,
-            "PRECISION": precision(self.size),
-        }
+        own = {"M": rows, "N": columns, "UNIT": unit, "PRECISION": precision(self.size)}
+        constants = {**self.constants, **own}
         head_dim = constants["D"]
         largest = max(rows * max(columns, head_dim), columns * head_dim // 2)
         options = schedule(largest, self.size, stages)
@@ -254,19 +232,16 @@ def _step(inputs: KernelInputs, output: Tensor, need_weights: bool) -> Optional[
     weights = query.new_empty(batch, heads, 1, keys) if need_weights else None
     unit, strides = strides_of(query, key, value, output)
     sizes = (heads, alpha.numel(), keys, head_dim, head_dim**-0.5)
-    constants = head_dim_constants(head_dim, query.dtype)
+    constants = dict(head_dim_constants(head_dim, query.dtype))
     row = columns = bucket_of(keys)
     scratch = None
     if keys > RESIDENT:
         columns = TILE[query.element_size()]
         scratch = query.new_empty(batch, heads, keys, dtype=torch.float32)
-    launching.run(
-        forward.forward_step,
-        (batch * heads, 1, 1),
-        [*strides, weights, scratch, alpha, *mask_of(padding), *sizes],
-        {"N": columns, "ROW": row, "UNIT": unit, **constants},
-        schedule(max(columns * constants["D"], STEP_SCORES * row), query.element_size(), 1),
-    )
+    constants.update(N=columns, ROW=row, UNIT=unit)
+    arguments = [*strides, weights, scratch, alpha, *mask_of(padding), *sizes]
+    options = schedule(max(columns * constants["D"], STEP_SCORES * row), query.element_size(), 1)
+    launching.run(forward.forward_step, (batch * heads, 1, 1), arguments, constants, options)
     return weights
 
 
