@@ -283,7 +283,7 @@ def test_a_nested_tensor_that_it_does_not_take():
     _, layer = layers(1.5, batch_first=True)
     x = torch.nested.nested_tensor([torch.randn(n, CHANNELS, dtype=torch.float64) for n in (3, 4)])
     assert layer(x, x, x, need_weights=False)[0].is_nested
-    with pytest.raises(ValueError, match="to_padded_tensor"):
+    with pytest.raises(ValueError, match="nested tensors need"):
         layer(x, x, x)
 
 

@@ -156,7 +156,7 @@ def test_shapes_that_do_not_fit_are_named(shapes, scripted):
 
 
 def test_other_devices_are_named():
-    with pytest.raises(ValueError, match="on one device, not on cpu, meta and cpu"):
+    with pytest.raises(ValueError, match="on one device"):
         log_mixture(torch.zeros(2, 3), torch.ones(2, device="meta"), torch.tensor([0, 1]), 2)
 
 

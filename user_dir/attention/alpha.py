@@ -13,6 +13,10 @@ from .normalizers import NORMALIZERS
 MAX_SETTING = 1000  # of any setting of α: far more than is useful, and small enough for float32
 
 
+def _setting(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
 @dataclass
 class AlphaConfig:
     """How the α's of one attention type are set; each field is described by its ``help``.
@@ -21,54 +25,41 @@ class AlphaConfig:
         ValueError: a value is out of range, or values contradict each other; the message names the fields.
     """
 
-    attention_normalizer: str = field(
-        default="entmax",
-        metadata={
-            "help": "function that turns attention scores into weights: " + ", ".join(NORMALIZERS) + "; "
-            "entmax learns one α per head unless α is fixed or scheduled"
-        },
+    attention_normalizer: str = _setting(
+        "entmax",
+        f"function that turns attention scores into weights: {', '.join(NORMALIZERS)}; "
+        "entmax learns one α per head unless α is fixed or scheduled",
     )
-    fixed_alpha: Optional[float] = field(
-        default=None, metadata={"help": "use entmax with this constant α (at least 1) in every head"}
+    fixed_alpha: Optional[float] = _setting(
+        None, "use entmax with this constant α (at least 1) in every head"
     )
-    alpha_init: Optional[float] = field(
-        default=None,
-        metadata={"help": "initial value of all learned α's, within the bounds, instead of a ~ N(mean, std)"},
+    alpha_init: Optional[float] = _setting(
+        None, "initial value of all learned α's, within the bounds, instead of a ~ N(mean, std)"
     )
-    alpha_init_mean: float = field(default=0.0, metadata={"help": "mean of the initial a of a learned α"})
-    alpha_init_std: float = field(
-        default=1.0, metadata={"help": "standard deviation of the initial a of a learned α"}
+    alpha_init_mean: float = _setting(0.0, "mean of the initial a of a learned α")
+    alpha_init_std: float = _setting(1.0, "standard deviation of the initial a of a learned α")
+    alpha_min: float = _setting(1.0, "lower bound of learned α's")
+    alpha_max: float = _setting(2.0, "upper bound of learned α's")
+    alpha_tying: str = _setting(
+        "none",
+        "heads that share one learned α: none, layer (the heads of a layer's attention), "
+        "type (those of an attention type) or model (all)",
     )
-    alpha_min: float = field(default=1.0, metadata={"help": "lower bound of learned α's"})
-    alpha_max: float = field(default=2.0, metadata={"help": "upper bound of learned α's"})
-    alpha_tying: str = field(
-        default="none",
-        metadata={
-            "help": "heads that share one learned α: none, layer (the heads of a layer's attention), "
-            "type (those of an attention type) or model (all)"
-        },
+    alpha_freeze_updates: int = _setting(
+        0, "number of first updates without a gradient for α (weight decay still applies)"
     )
-    alpha_freeze_updates: int = field(
-        default=0,
-        metadata={"help": "number of first updates without a gradient for α (weight decay still applies)"},
+    alpha_schedule: str = _setting(
+        "none", "move α from start to end over the first updates: none, linear or cosine"
     )
-    alpha_schedule: str = field(
-        default="none",
-        metadata={"help": "move α from start to end over the first updates: none, linear or cosine"},
-    )
-    alpha_schedule_start: float = field(default=1.0, metadata={"help": "α at the start of the schedule"})
-    alpha_schedule_end: float = field(default=1.5, metadata={"help": "α at the end of the schedule"})
-    alpha_schedule_updates: int = field(default=0, metadata={"help": "length of the schedule in updates"})
-    alpha_schedule_then: str = field(
-        default="fixed", metadata={"help": "α after the schedule: fixed (keeps its value) or learned"}
-    )
-    alpha_lr_multiplier: float = field(
-        default=1.0,
-        metadata={
-            "help": "factor of α's learning rate under Adam and other optimizers whose steps do not depend "
-            "on the scale of the gradient (it also scales the gradient that clipping sees); part of the "
-            "model, like the bounds: keep it when training on from a checkpoint"
-        },
+    alpha_schedule_start: float = _setting(1.0, "α at the start of the schedule")
+    alpha_schedule_end: float = _setting(1.5, "α at the end of the schedule")
+    alpha_schedule_updates: int = _setting(0, "length of the schedule in updates")
+    alpha_schedule_then: str = _setting("fixed", "α after the schedule: fixed (keeps its value) or learned")
+    alpha_lr_multiplier: float = _setting(
+        1.0,
+        "factor of α's learning rate under Adam and other optimizers whose steps do not depend "
+        "on the scale of the gradient (it also scales the gradient that clipping sees); part of the "
+        "model, like the bounds: keep it when training on from a checkpoint",
     )
 
     def __post_init__(self) -> None:

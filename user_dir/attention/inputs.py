@@ -48,10 +48,7 @@ def check_inputs(inputs: AttentionInputs) -> None:
     batch, heads, queries, head_dim = query.shape
     keys = key.size(2)
     if key.shape != (batch, heads, keys, head_dim) or value.shape[:3] != key.shape[:3]:
-        raise ValueError(
-            "keys and values must be (B, H, S, D) for queries (B, H, T, D), but these have "
-            + _shapes(query, key, value)
-        )
+        raise ValueError("keys and values must be (B, H, S, D), not " + _shapes(query, key, value))
     check_causal(causal, queries, keys)
     check_masks(key_padding_mask, attn_mask, (batch, heads, queries, keys))
     if not 0 <= dropout <= 1:

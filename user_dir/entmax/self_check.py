@@ -44,7 +44,7 @@ def _fault(problems: Callable, device: torch.device, dtype: torch.dtype, *kind: 
             _results(kernel, inputs, device, dtype)  # later launches go another way than the first
             results = _results(kernel, inputs, device, dtype), _results(plain, inputs, "cpu", torch.float64)
             for number, (actual, exact) in enumerate(zip(*results)):
-                error = float((actual.detach().cpu() - exact).abs().max() / exact.abs().max())
+                error = float((actual.cpu() - exact).abs().max() / exact.abs().max())
                 if not error <= (1e-2 if "high" in kind else TOLERANCE[dtype]):
                     return f"result {number} of {[tuple(x.shape) for x in inputs]} is off by {error:.2g}"
     except BaseException as error:  # a compiler raises anything
@@ -57,4 +57,4 @@ def _results(function: Callable, inputs: list[Tensor], device: Any, dtype: torch
     output, *others = function(*leaves)
     grad = torch.arange(output.numel()).cos().view(output.shape).to(inputs[0].dtype).to(output)
     grads = torch.autograd.grad(output, leaves, grad) if output.requires_grad else ()
-    return [output, *others, *grads]
+    return [tensor.detach() for tensor in (output, *others, *grads)]

@@ -44,9 +44,6 @@ def topk_entmax(scores: Tensor, k: int, alpha: float | Tensor) -> Support:
         k: the largest number of choices of an example.
         alpha: as for :func:`entmax`. No example with α = 1 is certified if k < n.
 
-    Raises:
-        ValueError: as for :func:`entmax`; or k is below 1.
-
     Source: Correia et al. 2020 (https://arxiv.org/abs/2007.01919), section 3.1.
     """
     check_scores(scores)

@@ -85,12 +85,10 @@ class Bits:
         if size > _MAX_BITS:
             raise ValueError(f"a dense sum over {size} bits has 2^{size} terms; at most {_MAX_BITS} bits")
         digits = torch.arange(size, device=self.scores.device)
-        vectors = (torch.arange(2**size, device=self.scores.device).unsqueeze(1) >> digits & 1).to(
-            self.scores
-        )
-        log_probabilities = -functional.softplus((1 - 2 * vectors) * _working(self.scores).unsqueeze(1)).sum(
-            2
-        )
+        numbers = torch.arange(2**size, device=self.scores.device).unsqueeze(1)
+        vectors = (numbers >> digits & 1).to(self.scores)
+        odds = (1 - 2 * vectors) * _working(self.scores).unsqueeze(1)
+        log_probabilities = -functional.softplus(odds).sum(2)
         weights = log_probabilities.exp().to(self.scores.dtype)
         return Support.of(vectors.expand(batch, -1, -1), weights, _all_true(self.scores))
 
@@ -183,12 +181,9 @@ def nvil(loss_function: LossFunction, family: Family, *inputs: Tensor, baseline:
 
 
 def gumbel(
-    loss_function: LossFunction,
-    family: Family,
-    *inputs: Tensor,
-    temperature: float,
-    straight_through: bool = False,
-) -> Tensor:
+    loss_function: LossFunction, family: Family, *inputs: Tensor,
+    temperature: float, straight_through: bool = False,
+) -> Tensor:  # fmt: skip
     """The loss of a relaxed choice, whose gradient reaches the scores directly. Biased.
 
     The loss function gets vectors: (B, n) distributions over categories, (B, D) bits between 0 and 1. If
@@ -217,10 +212,8 @@ def _losses(
 def _check_shape(name: str, values: Tensor, family: Family) -> None:
     """Raise ValueError unless there is one value for each example; others would be broadcast."""
     if values.shape != family.scores.shape[:1]:
-        raise ValueError(
-            f"{name} must have one value for each of the {len(family.scores)} examples, not shape "
-            f"{tuple(values.shape)}"
-        )
+        examples, given = len(family.scores), tuple(values.shape)
+        raise ValueError(f"{name} must have one value for each of {examples} examples, not shape {given}")
 
 
 def _with_score(losses: Tensor, baseline: Tensor, log_probability: Tensor) -> Tensor:

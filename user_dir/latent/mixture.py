@@ -111,15 +111,10 @@ def check_pairs(values: Tensor, weights: Tensor, row: Tensor, rows: int) -> None
     shape = values.shape[:1]
     if values.dim() != 2 or weights.shape != shape or row.shape != shape:
         # as lists, which TorchScript can print too
-        raise ValueError(
-            f"values, weights and row must be (N, …), (N,) and (N,), not {list(values.shape)}, "
-            f"{list(weights.shape)} and {list(row.shape)}"
-        )
+        shapes = f"{list(values.shape)}, {list(weights.shape)} and {list(row.shape)}"
+        raise ValueError("values, weights and row must be (N, …), (N,) and (N,), not " + shapes)
     if weights.device != values.device or row.device != values.device:
-        raise ValueError(
-            f"values, weights and row must be on one device, not on {values.device}, {weights.device} and "
-            f"{row.device}"
-        )
+        raise ValueError("values, weights and row must be on one device")
     if row.is_cuda:  # looking at them would synchronise with the device
         return
     if not torch.jit.is_scripting():  # noqa: SIM102  for TorchScript
@@ -159,15 +154,9 @@ def gradients_of_pairs(
 ) -> tuple[Tensor, Tensor]:
     """The gradients of logits and weights, in few passes over (N, V), which are most of the cost.
 
-    With g the gradient of the result, q_n = π_n softmax(z_n), m the mixture and c_n = q_n g/m: the gradient
+    With g (R, V) the gradient of the result, q_n = π_n softmax(z_n) the weighted distributions (N, V), m the
+    total, that is the mixture (R, V), and c_n = q_n g/m: the gradient
     of z_n is c_n − q_n Σ_v c_nv / π_n, and that of π_n is Σ_v c_nv / π_n.
-
-    Args:
-        weighted: q, (N, V).
-        total: m, (R, V).
-        weights: π, (N,).
-        row: (N,).
-        grad: g, (R, V).
     """
     grad_logits = (grad / total).index_select(0, row).mul_(weighted)
     grad_weights = grad_logits.sum(1) / weights.to(grad.dtype)

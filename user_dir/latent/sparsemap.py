@@ -58,8 +58,7 @@ def sparsemap(
         found = active.structures.to(working)
         moved = found @ working
         curvature = active.curvature().to(working)
-        found_weights = active.weights.to(working) + curvature @ (moved - moved.detach())
-        weights.append(found_weights.to(row.dtype))
+        weights.append((active.weights.to(working) + curvature @ (moved - moved.detach())).to(row.dtype))
         structures.append(found.to(row.dtype))
         batch.append(torch.full((len(found),), example, device=scores.device))
     return Support(
@@ -91,10 +90,7 @@ class _ActiveSet:
             best = self._best(slope)
             gain = float(slope @ best) - threshold
             if gain < -1e3 * self.tolerance:
-                raise ValueError(
-                    f"the oracle's answer has the score {gain + threshold:g}, but another structure that it "
-                    f"gave before has {threshold:g}: it is not the best structure"
-                )
+                raise ValueError("the oracle's answer is not the best structure: it gave a better one before")
             if gain <= self.tolerance or bool((self.structures == best).all(1).any()):
                 return True
             self._add(best)
@@ -143,9 +139,8 @@ class _ActiveSet:
         products = _after_one(shared @ new)
         combination = self.inverse @ products
         weight = 0.0
-        if (
-            float(new @ new - products @ combination) < 1e-9 * self.regularised
-        ):  # its distance from S, squared
+        distance = float(new @ new - products @ combination)  # from S, squared
+        if distance < 1e-9 * self.regularised:
             # Weight moves from the affine combination of S that equals the new structure to that structure.
             limits = torch.where(combination[1:] > 1e-9, self.weights / combination[1:], float("inf"))
             weight, drop = (each.item() for each in limits.min(0))
@@ -165,16 +160,11 @@ class _ActiveSet:
         answer = torch.as_tensor(self.oracle(scores), device=scores.device)
         if answer.shape != scores.shape:
             raise ValueError(
-                f"the oracle's answer has shape {tuple(answer.shape)}, not {tuple(scores.shape)}, that of "
-                "the scores"
+                f"the oracle's answer has shape {tuple(answer.shape)}, not {tuple(scores.shape)}"
             )
         answer = answer.to(scores)
-        wrong = (answer != 0) & (answer != 1)
-        if bool(wrong.any()):
-            raise ValueError(
-                f"the oracle's answer is no structure: entry {int(wrong.nonzero()[0])} is "
-                f"{float(answer[wrong][0]):g}, not 0 or 1"
-            )
+        if not bool(((answer == 0) | (answer == 1)).all()):
+            raise ValueError("the oracle's answer is no structure: it has entries that are not 0 or 1")
         return answer
 
 
@@ -232,10 +222,7 @@ class LinearChain:
     def __call__(self, scores: Tensor) -> Tensor:
         """The best sequence (parts,) for scores (parts,); raises ValueError if their number is wrong."""
         if scores.shape != (self.parts,):
-            raise ValueError(
-                f"a chain of {self.steps} steps and {self.states} states has {self.parts} parts, "
-                f"but the scores have shape {tuple(scores.shape)}"
-            )
+            raise ValueError(f"the chain has {self.parts} parts, but scores are {tuple(scores.shape)}")
         unary, binary = scores.split((self.steps * self.states, self.transitions))
         unary = unary.view(self.steps, self.states)
         binary = binary.view(self.steps - 1, self.states, self.states)

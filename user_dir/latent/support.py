@@ -89,14 +89,9 @@ def marginalise(loss_function: LossFunction, support: Support, *inputs: Tensor) 
     gathered = [each.index_select(0, support.batch) for each in inputs]
     losses = loss_function(support.choices, *gathered)
     if losses.shape != support.weights.shape:
-        raise ValueError(
-            f"the loss function must return one loss for each of the {support.weights.numel()} pairs, "
-            f"not shape {tuple(losses.shape)}"
-        )
+        pairs, given = support.weights.numel(), tuple(losses.shape)
+        raise ValueError(f"the loss function must return one loss for each of the {pairs} pairs, not {given}")
     return support.expectation(losses)
-
-
-# ------------------------------------------------------------------------------------------- checks
 
 
 def check_scores(scores: Tensor, finite: bool = False) -> None:
@@ -126,16 +121,15 @@ def check_k(k: int) -> None:
 
 def check_budget(budget: int, size: int) -> None:
     """Raise ValueError unless a budget of bits is an integer in 0 … D."""
-    if not isinstance(budget, int):
-        raise ValueError(f"the budget must be an integer number of bits, not {budget!r}")
-    if not 0 <= budget <= size:
-        raise ValueError(f"the budget must be between 0 and the {size} bits, not {budget}")
+    if not isinstance(budget, int) or not 0 <= budget <= size:
+        raise ValueError(f"the budget must be an integer between 0 and the {size} bits, not {budget}")
 
 
 def check_inputs(inputs: Sequence[Tensor], examples: int) -> None:
     """Raise ValueError unless the inputs of a loss function are (B, …) for B examples."""
     for number, each in enumerate(inputs):
         if each.dim() == 0 or each.size(0) != examples:
+            given = tuple(each.shape)
             raise ValueError(
-                f"input {number} has shape {tuple(each.shape)}, but the distribution has {examples} examples"
+                f"input {number} has shape {given}, but the distribution has {examples} examples"
             )

@@ -13,9 +13,9 @@ from ..inputs import AttentionInputs
 class Normalizer(nn.Module):
     """How the heads of one attention module turn scores into weights, and weights into outputs.
 
-    A new one is a subclass in a file of its own, with :func:`register` and its name in the imports of
-    ``__init__.py``. It defines :meth:`weights`; or :meth:`forward`, if it has an α, or changes queries or
-    values, or gives some heads weights of another kind. TorchScript compiles both. It may have parameters.
+    A new one is a subclass in a file of its own, with :func:`register`. It defines :meth:`weights`; or
+    :meth:`forward`, if it has an α, or changes queries or values, or gives some heads weights of another
+    kind. TorchScript compiles both. It may have parameters.
 
     Attributes:
         name: the value of ``--attention-normalizer``.
