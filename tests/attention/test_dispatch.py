@@ -90,15 +90,6 @@ def test_the_requested_backend_is_used(kernel, taken):
         attention(**inputs(alpha=0.5))
 
 
-def test_without_the_kernel_for_the_cpu(monkeypatch, taken):
-    route(monkeypatch, "cpu")
-    monkeypatch.setenv("ENTMAX_BACKEND", "reference")
-    attention(**inputs())
-    assert taken == ["dense"]
-    with pytest.raises(ValueError, match=r"C\+\+ compiler, and ENTMAX_BACKEND not to be reference"):
-        attention(**inputs(), backend="fused")
-
-
 def test_auto_uses_the_faster_one_on_a_cpu(monkeypatch, taken):
     route(monkeypatch, "cpu")
     attention(**inputs(alpha=1.0))

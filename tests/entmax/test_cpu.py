@@ -66,14 +66,6 @@ def test_a_learned_mask_gets_its_gradient():
     assert torch.autograd.gradcheck(lambda z, b: attention_weights(z, 1.3, None, b), (scores, bias))
 
 
-def test_masks_that_broadcast():
-    scores = torch.randn(2, 3, 4, 4)
-    row = torch.tensor([[0.0, -INF, 1.0, 0.0]])
-    assert torch.equal(attention_weights(scores, 1.3, None, row), entmax(scores + row, 1.3))
-    one = torch.tensor([[False, True, False, False]])
-    assert torch.equal(attention_weights(scores, 1.3, one), entmax(scores.masked_fill(one, -INF), 1.3))
-
-
 def test_results_are_bitwise_independent_of_the_number_of_threads():
     scores = 3 * torch.randn(16, 7, 33, 50)
     grad = torch.randn_like(scores)
