@@ -4,6 +4,7 @@ import gc
 import importlib
 import logging
 import os
+import pkgutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import ModuleSpec
@@ -16,7 +17,7 @@ from forks import NIGHTLY
 from once import Once
 from quick_hydra import quicken
 
-KERNELS = ("attention.cpu_attention", "decoding.native", "entmax.cpu", "entmax.loss_cpu")
+KERNELS = ("attention.cpu.kernels", "decoding.native.kernels", "entmax.cpu.kernels", "entmax.cpu.loss_kernels", "latent.mixture.kernels")
 
 # Wall-clock time says nothing on a busy machine.
 hypothesis.settings.register_profile("without deadline", deadline=None)
@@ -78,8 +79,8 @@ def _kernels(once):
 
     def load(_):
         with ThreadPoolExecutor() as pool:
-            modules = [importlib.import_module(f"user_dir.{name}") for name in KERNELS]
-            list(pool.map(lambda module: module.kernels.available(), modules))
+            kernels = [pkgutil.resolve_name(f"user_dir.{name}") for name in KERNELS]
+            list(pool.map(lambda each: each.available(), kernels))
 
     once("kernels", load)
 

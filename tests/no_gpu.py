@@ -82,11 +82,11 @@ def compiled_apart(file, capability, calls, cache):
 
 def take_triton_kernels(monkeypatch) -> None:
     """Let ``auto`` and ``fused`` take the Triton kernels on any device, in Triton's interpreter on a CPU."""
-    from user_dir.attention import dispatch, triton_backend
+    from user_dir.attention import dispatch, triton
 
-    backend = triton_backend.TritonKernels()
+    backend = triton.TritonKernels()
     backend.device = None
-    monkeypatch.setattr(triton_backend, "unavailable", lambda: None)  # although ENTMAX_BACKEND=reference
+    monkeypatch.setattr(triton, "unavailable", lambda: None)  # although ENTMAX_BACKEND=reference
     monkeypatch.setattr(dispatch, "TABLE", (backend, dispatch.TABLE[-1]))
 
 

@@ -1,8 +1,3 @@
-"""The attention types of a Transformer, as named in flags and files; importable without torch."""
+"""Moved to :mod:`user_dir.attention.types`."""
 
-ATTENTION_TYPES = ("encoder_self", "decoder_self", "decoder_context")
-TITLES = {
-    "encoder_self": "encoder self-attention",
-    "decoder_self": "decoder self-attention",
-    "decoder_context": "context attention",
-}
+from .attention.types import ATTENTION_TYPES, TITLES  # noqa: F401

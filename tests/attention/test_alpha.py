@@ -60,12 +60,6 @@ def test_initial_value(start, multiplier):
     torch.testing.assert_close(values(module), torch.full((8,), start), rtol=0, atol=1e-6)
 
 
-def test_initial_value_between_other_bounds():
-    torch.testing.assert_close(
-        values(alpha(alpha_init=1.3, alpha_min=1.2, alpha_max=3.0)), torch.full((8,), 1.3)
-    )
-
-
 @pytest.mark.parametrize("tying", ("layer", "type", "model"))
 def test_tied_heads_share_one_parameter(tying):
     module = alpha(alpha_tying=tying)
@@ -80,13 +74,6 @@ def test_named_normalizers_are_constant(name, value):
     assert value == {"softmax": 1.0, "entmax15": 1.5, "sparsemax": 2.0}.get(name, value)
     assert module().flatten().tolist() == [value] and module.value() == value
     assert list(module.parameters()) == [] and module.state_dict() == {}
-
-
-def test_fixed():
-    module = alpha(fixed_alpha=1.25)
-    assert module.value() == 1.25 and module().shape == (1, 1, 1) and list(module.parameters()) == []
-    module.set_num_updates(1000)
-    assert module.value() == 1.25
 
 
 @pytest.mark.parametrize(
@@ -110,25 +97,10 @@ def test_schedule(kind, share, then):
         )
 
 
-def test_a_schedule_may_decrease():
-    module = alpha(
-        alpha_schedule="linear", alpha_schedule_start=2.0, alpha_schedule_end=1.2, alpha_schedule_updates=4
-    )
-    seen = []
-    for update in range(6):
-        module.set_num_updates(update)
-        seen.append(module.scheduled_alpha())
-    assert seen == pytest.approx([2.0, 1.8, 1.6, 1.4, 1.2, 1.2])
-
-
 def gradient(module):
     module.zero_grad()
     module().square().sum().backward()
     return module.a.grad
-
-
-def test_schedule_then_fixed_has_no_parameter():
-    assert list(alpha(alpha_schedule="linear", **SCHEDULE).parameters()) == []
 
 
 def test_schedule_then_learned_moves_the_parameter_only_afterwards():
@@ -183,13 +155,6 @@ def test_the_gradient_is_zero_where_the_sigmoid_is_flat(value, settings):
         assert torch.equal(gradient(module), torch.zeros(3, dtype=dtype))
 
 
-def test_conversion_to_half_precision_and_back():
-    module = alpha(alpha_init=1.0001)
-    whole = values(module)
-    assert torch.equal(values(module.half().float()), values(module.half()))
-    torch.testing.assert_close(values(module) - 1, whole - 1, rtol=1e-2, atol=0)
-
-
 def test_freezing():
     module = alpha(alpha_freeze_updates=5)
     start = values(module)
@@ -215,14 +180,6 @@ def test_state_from_the_middle_of_a_schedule(then):
     assert loaded.scheduled_alpha() == pytest.approx(1.1 + 0.7 * 120 / 200)
 
 
-def test_learned_state_is_loaded():
-    trained, loaded = alpha(), alpha()
-    assert not torch.equal(values(loaded), values(trained))
-    loaded.load_state_dict(trained.state_dict())
-    assert torch.equal(values(loaded), values(trained))
-    assert list(trained.state_dict()) == ["a"]
-
-
 @pytest.mark.parametrize(
     "settings", ({}, {"alpha_schedule": "linear", "alpha_schedule_then": "learned", **SCHEDULE})
 )
@@ -234,12 +191,6 @@ def test_a_state_without_alpha_keeps_the_initial_value(settings):
     assert {f"layer.alpha.{key}" for key in module.state_dict()} == set(state) - {"other.weight"}
     module.load_state_dict({key: state[f"layer.alpha.{key}"] for key in module.state_dict()})
     assert torch.equal(values(module), before)
-
-
-def test_upgrading_keeps_a_saved_alpha():
-    state = {"alpha.a": torch.full((8,), 0.7)}
-    alpha().upgrade_state_dict_named(state, "alpha")
-    assert torch.equal(state["alpha.a"], torch.full((8,), 0.7))
 
 
 @pytest.mark.parametrize("multiplier", (0.1, 2.0, 10.0))
@@ -262,11 +213,55 @@ def test_learning_rate_multiplier_under_adam(multiplier):
     torch.testing.assert_close(multiplied, multiplier * plain, rtol=3e-2, atol=1e-5)
 
 
-def test_the_parameter_has_its_own_group():
-    assert alpha().a.param_group == "alpha"
+# -------------------------------------------------------------------------- what AlphaConfig refuses
+
+MOVING = {"alpha_schedule": "linear", "alpha_schedule_updates": 10}
+INF, NAN = math.inf, math.nan
+REFUSED = [
+    ({"attention_normalizer": "relu"}, "attention_normalizer 'relu': .*entmax15, sparsemax"),
+    ({"alpha_tying": "head"}, "alpha_tying 'head': choose from none, layer, type, model"),
+    ({"alpha_schedule": "step"}, "alpha_schedule 'step': .*none, linear, cosine"),
+    ({**MOVING, "alpha_schedule_then": "free"}, "alpha_schedule_then 'free': .*fixed, learned"),
+    ({"alpha_min": 0.9}, r"alpha_min < alpha_max .* not 0\.9 and 2"),
+    ({"alpha_min": 1.5, "alpha_max": 1.5}, "not 1.5 and 1.5"),
+    ({"alpha_max": INF}, "not 1 and inf"),
+    ({"alpha_min": NAN}, "not nan and 2"),
+    ({"fixed_alpha": 0.5}, "fixed_alpha must be from 1 to 1000, not 0.5"),
+    ({"fixed_alpha": NAN}, "fixed_alpha .* not nan"),
+    ({"fixed_alpha": 1.5, "attention_normalizer": "softmax"}, "fixed_alpha .* not softmax"),
+    ({"alpha_init": 1.0}, "alpha_init must lie between alpha_min 1 and alpha_max 2, not 1"),
+    ({"alpha_init": 1.2, "alpha_min": 1.3}, "alpha_min 1.3 .* not 1.2"),
+    ({"alpha_init_std": -0.5}, "alpha_init_std .* -0.5"),
+    ({"alpha_init_mean": NAN}, "alpha_init_mean .* nan"),
+    ({"alpha_lr_multiplier": 0.0}, "alpha_lr_multiplier .* not 0"),
+    ({"alpha_freeze_updates": -1}, "alpha_freeze_updates .* -1"),
+    ({"alpha_schedule": "cosine"}, "alpha_schedule_updates .* not 0"),
+    ({**MOVING, "alpha_schedule_start": 0.9}, "alpha_schedule_start .* 0.9"),
+    ({**MOVING, "alpha_schedule_end": 2.0, "alpha_schedule_then": "learned"}, "alpha_schedule_end .* not 2"),
+    ({**MOVING, "fixed_alpha": 1.5}, "alpha_schedule .* without fixed_alpha"),
+    ({**MOVING, "attention_normalizer": "entmax15"}, "alpha_schedule requires attention_normalizer entmax"),
+    ({**MOVING, "alpha_init": 1.5}, "alpha_init contradicts alpha_schedule"),
+]
 
 
-def test_printed():
-    assert "alpha=1.5" in repr(alpha(attention_normalizer="entmax15"))
-    assert "learned in [1.01, 1.5]" in repr(alpha(alpha_min=1.01, alpha_max=1.5))
-    assert "scheduled" in repr(alpha(alpha_schedule="linear", **SCHEDULE))
+@pytest.mark.parametrize("settings, words", REFUSED, ids=lambda x: str(x) if isinstance(x, dict) else "")
+def test_refused_with_field_and_value(settings, words):
+    with pytest.raises(ValueError, match=words):
+        AlphaConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    "settings, constant, scheduled, learned",
+    [
+        ({}, None, False, True),
+        ({"attention_normalizer": "softmax"}, 1.0, False, False),
+        ({"fixed_alpha": 2}, 2, False, False),  # as YAML reads a number without a decimal point
+        ({"alpha_min": 1.01, "alpha_max": 4.0, "alpha_init": 3.9}, None, False, True),
+        (MOVING, None, True, False),
+        ({**MOVING, "alpha_schedule_start": 2.0, "alpha_schedule_then": "learned"}, None, True, True),
+    ],
+    ids=str,
+)
+def test_kinds_of_alpha(settings, constant, scheduled, learned):
+    config = AlphaConfig(**settings)
+    assert (config.constant, config.scheduled, config.learned) == (constant, scheduled, learned)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers import HALF_TYPES, computed
 
-from user_dir.attention import Alpha, AlphaConfig, cpu_attention
+from user_dir.attention import Alpha, AlphaConfig, cpu
 from user_dir.attention.dense import dense_attention
 from user_dir.models import EntmaxMultiheadAttention
 
@@ -27,12 +27,12 @@ def attend(request, monkeypatch):
     device, function = "cpu", dense_attention
     if name == "triton":
         pytest.importorskip("triton")
-        from user_dir.attention import fused
+        from user_dir.attention.triton import kernels
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        function = fused.fused_attention
+        function = kernels.fused_attention
     elif kind == "fused":
-        function = cpu_attention.fused_attention
+        function = cpu.fused_attention
 
     def attend(q, k, v, alpha, mask, grad):
         inputs = [x.to(device).clone().requires_grad_() for x in (q, k, v, alpha)]

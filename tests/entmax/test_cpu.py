@@ -6,8 +6,9 @@ import pytest
 import torch
 from helpers import covering, each_once
 
-from user_dir.entmax import attention_weights, entmax, has_native, selection
-from user_dir.entmax.masks import hide
+from user_dir.entmax import attention_weights, entmax, has_native, op
+from user_dir.entmax.checks import hide
+from user_dir.entmax.rows import alpha_per_row, as_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 ALPHAS = torch.tensor([1.0, 1.001, 1.3, 1.5, 1.9, 2.0, 3.0]).view(7, 1, 1)
@@ -65,14 +66,6 @@ def test_a_learned_mask_gets_its_gradient():
     assert torch.autograd.gradcheck(lambda z, b: attention_weights(z, 1.3, None, b), (scores, bias))
 
 
-def test_masks_that_broadcast():
-    scores = torch.randn(2, 3, 4, 4)
-    row = torch.tensor([[0.0, -INF, 1.0, 0.0]])
-    assert torch.equal(attention_weights(scores, 1.3, None, row), entmax(scores + row, 1.3))
-    one = torch.tensor([[False, True, False, False]])
-    assert torch.equal(attention_weights(scores, 1.3, one), entmax(scores.masked_fill(one, -INF), 1.3))
-
-
 def test_results_are_bitwise_independent_of_the_number_of_threads():
     scores = 3 * torch.randn(16, 7, 33, 50)
     grad = torch.randn_like(scores)
@@ -100,7 +93,18 @@ def test_a_row_does_not_depend_on_its_neighbours(case):
     torch.testing.assert_close(entmax(scores, alpha), alone, rtol=0, atol=5e-7)
 
 
-# --------------------------------------------------------------------------------- compilation and cache
+def test_contiguous_rows_are_not_copied():
+    tensor = torch.randn(2, 3, 4)
+    assert as_rows(tensor, -1).data_ptr() == tensor.data_ptr()
+
+
+@pytest.mark.parametrize(
+    "shape", [(), (1,), (1, 1, 1, 1), (2, 1, 1, 1), (3, 1, 1), (4, 1), (3, 4, 1), (2, 3, 1, 1), (2, 3, 4, 1)]
+)
+def test_alpha_is_not_expanded_to_all_rows(shape):
+    vector, repeat = alpha_per_row(torch.rand(shape), torch.randn(2, 3, 4, 5), -1)
+    assert vector.is_contiguous() and vector.numel() == torch.Size(shape).numel()
+    assert 24 % (repeat * vector.numel()) == 0
 
 
 @pytest.mark.parametrize(
@@ -108,7 +112,7 @@ def test_a_row_does_not_depend_on_its_neighbours(case):
 )
 def test_an_unavailable_backend_is_refused(backend_asked, says, monkeypatch):
     monkeypatch.setenv("ENTMAX_BACKEND", backend_asked)
-    monkeypatch.setattr(selection, "_native", lambda device: None)
+    monkeypatch.setattr(op, "_native", lambda device: None)
     for call in (lambda: entmax(torch.zeros(3), 1.5), lambda: has_native("cpu")):
         with pytest.raises(ValueError, match=f"^ENTMAX_BACKEND={backend_asked}.* {says}"):
             call()

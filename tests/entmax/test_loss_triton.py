@@ -7,8 +7,8 @@ import torch
 from no_gpu import compiled_apart
 from strict_interpreter import strict
 
-from user_dir.entmax import differentiable_loss, loss_reference, loss_triton
-from user_dir.entmax.self_check import loss_check
+from user_dir.entmax import loss_reference, loss_triton
+from user_dir.entmax.loss_reference import Settings
 
 INF, NAN = float("inf"), float("nan")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -21,10 +21,10 @@ def backend():
 
 def both(scores, target, alpha, smoothing, grad):
     """Losses, support and gradient, by the kernel in the scores' dtype and by plain torch in float64."""
-    given = (target, alpha, smoothing, -1)
+    given = (target, Settings(alpha, smoothing, -1))
     expected = loss_reference.loss_forward(scores.double(), *given)
     expected_grad = loss_reference.loss_backward(scores.double(), *given, expected[2], grad.double())
-    given = (target.to(DEVICE), alpha, smoothing, -1)
+    given = (target.to(DEVICE), Settings(alpha, smoothing, -1))
     actual = loss_triton.loss_forward(scores.to(DEVICE), *given)
     actual_grad = loss_triton.loss_backward(scores.to(DEVICE), *given, actual[2], grad.to(DEVICE))
     return (*actual[:2], actual_grad), (*expected[:2], expected_grad)
@@ -64,35 +64,13 @@ def test_a_target_that_is_not_there_gives_nan(monkeypatch):
     monkeypatch.setattr(loss_triton, "TILE", 64)
     scores, target = torch.randn(5, 70, device=DEVICE), torch.tensor([3, 70, -2, 2**40, -1], device=DEVICE)
     with nullcontext() if DEVICE == "cuda" else strict(monkeypatch):
-        losses, support, solutions = loss_triton.loss_forward(scores, target, 1.5, 0.1, -1)
-        grad = loss_triton.loss_backward(scores, target, 1.5, 0.1, -1, solutions, torch.ones_like(losses))
+        losses, support, solutions = loss_triton.loss_forward(scores, target, Settings(1.5, 0.1, -1))
+        grad = loss_triton.loss_backward(
+            scores, target, Settings(1.5, 0.1, -1), solutions, torch.ones_like(losses)
+        )
     assert losses.isnan().tolist() == [False, True, True, True, False]
     assert support[1:].tolist() == [0] * 4 and losses[4] == 0 and not grad[4].any()
     assert grad.isfinite().all(1).tolist() == [True, False, False, False, True] and grad[1:4].isnan().all()
-
-
-@pytest.fixture
-def as_on_a_gpu(monkeypatch):
-    """The loss takes these kernels, unchecked so far, unless they are wrong."""
-    monkeypatch.delenv("ENTMAX_BACKEND", raising=False)
-    monkeypatch.setattr(loss_triton, "TILE", 64)
-    monkeypatch.setattr(differentiable_loss, "_native", lambda device: loss_triton)
-    monkeypatch.setattr(loss_check, "_verdicts", {})
-
-
-@pytest.mark.parametrize("dtype", (torch.float32, pytest.param(torch.float64, marks=pytest.mark.nightly)))
-def test_passes_its_self_check(as_on_a_gpu, dtype):
-    assert differentiable_loss._implementation(torch.randn(2, 9).to(DEVICE, dtype)) is loss_triton
-
-
-def test_is_not_used_if_it_fails_its_self_check(as_on_a_gpu, monkeypatch, caplog):
-    def half(*given):
-        losses, support, solutions = loss_reference.loss_forward(*given)
-        return losses / 2, support, solutions
-
-    monkeypatch.setattr(loss_triton, "loss_forward", half)
-    assert differentiable_loss._implementation(torch.randn(2, 9, device=DEVICE)) is loss_reference
-    assert "the Triton kernel of the α-entmax loss fails its self-check" in caplog.text
 
 
 def compile_calls(device, calls):
@@ -102,8 +80,8 @@ def compile_calls(device, calls):
         device.loaded.clear()
         scores = torch.zeros(2, n, dtype=getattr(torch, dtype))
         target = torch.tensor([0, 1])
-        *_, solutions = loss_triton.loss_forward(scores, target, alpha, 0.1, -1)
-        loss_triton.loss_backward(scores, target, alpha, 0.1, -1, solutions, scores[:, 0])
+        *_, solutions = loss_triton.loss_forward(scores, target, Settings(alpha, 0.1, -1))
+        loss_triton.loss_backward(scores, target, Settings(alpha, 0.1, -1), solutions, scores[:, 0])
         compiled.append(list(device.loaded))
     return compiled
 

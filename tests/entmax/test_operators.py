@@ -5,7 +5,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.library import opcheck
 
-from user_dir.entmax import attention_weights, differentiable, differentiable_loss, entmax, entmax_loss
+from user_dir.entmax import attention_weights, entmax, entmax_loss, loss, op
 from user_dir.entmax.operators import is_eager
 
 NATIVE = pytest.mark.parametrize("backend", ("native",), indirect=True)
@@ -36,24 +36,24 @@ def weighted(weights):
 
 OPERATORS = {
     "entmax": lambda: (
-        differentiable.entmax_operator,
+        op.entmax_operator,
         (scores(*SHAPE).requires_grad_(), ALPHAS["per head"], -1),
     ),
     "entmax turned": lambda: (
-        differentiable.entmax_operator,
+        op.entmax_operator,
         (scores(*SHAPE).transpose(1, 3).requires_grad_(), torch.tensor(1.5).requires_grad_(), 1),
     ),
-    "entmax of nothing": lambda: (differentiable.entmax_operator, (torch.zeros(0, 3), torch.tensor(1.5), -1)),
+    "entmax of nothing": lambda: (op.entmax_operator, (torch.zeros(0, 3), torch.tensor(1.5), -1)),
     "entmax_backward": lambda: (
-        differentiable.entmax_backward,
+        op.entmax_backward,
         (entmax(scores(*SHAPE), 1.5), ALPHAS["per head"], torch.randn(SHAPE), -1, True),
     ),
     "entmax_loss": lambda: (
-        differentiable_loss._operator,
+        loss.entmax_loss_operator,
         (torch.randn(4, 7).requires_grad_(), TARGET, 1.5, 0.1, -100),
     ),
     "entmax_loss_backward": lambda: (
-        differentiable_loss._backward_operator,
+        loss.entmax_loss_backward,
         (torch.randn(4, 7), TARGET, 1.5, 0.1, -100, torch.ones(4, 3), torch.ones(4)),
     ),
 }

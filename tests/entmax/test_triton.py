@@ -2,16 +2,12 @@
 
 import pytest
 import torch
-from helpers import (
-    HALF_TYPES,
-    assert_within,
-)
 from no_gpu import compiled_apart
 from strict_interpreter import strict
 
 pytest.importorskip("triton")
 
-from user_dir.entmax import entmax, reference, selection, self_check
+from user_dir.entmax import reference
 from user_dir.entmax import triton as kernels
 
 # The interpreter computes with numpy, which warns about infinities that the kernels handle.
@@ -38,15 +34,6 @@ def forward(scores, alpha, dim=-1):
 def backward(weights, alpha, grad, dim=-1, need_alpha=True):
     dz, da = kernels.entmax_backward(*on_device(weights, alpha, grad), dim, need_alpha)
     return dz.cpu(), da if da is None else da.cpu()
-
-
-def test_alpha_one_is_softmax():
-    scores = torch.randn(4, 33) * 5
-    scores[2, 1::2] = -INF
-    expected = torch.softmax(scores.double(), -1)
-    # rounding of the scores before the exponential, then of the exponential and of the sum
-    tolerance = expected * (scores.amax(-1, keepdim=True) - scores.clamp(min=-50) + 8) * 2.0**-23
-    assert_within(forward(scores, torch.tensor(1.0)), expected, tolerance + 1e-30, "weights")
 
 
 @pytest.mark.parametrize("value", (0.5, -1.0, INF, -INF, float("nan")))
@@ -92,32 +79,6 @@ RESIDENT = ["_forward_resident", "_backward_resident"]
 TILED = ["_forward_tiled", "_backward_tiled"]
 
 
-@pytest.mark.nightly  # the kernels of test_fused_gpu.py are launched in the same way
-def test_compiles_once_per_bucket(tmp_path):
-    heads = [[[1.5]], [[1.0]], [[3.0]]]
-    calls = {
-        "first": ["float32", (2, 3, 20, 20), heads, 0, True],
-        "multiple of 16": ["float32", (16, 3, 32, 32), heads, 0, True],
-        "length 17": ["float32", (2, 3, 17, 17), heads, 0, True],
-        "batch of 1": ["float32", (1, 3, 20, 31), heads, 0, True],
-        "other α": ["float32", (2, 3, 20, 20), [[[1.1]], [[1.7]], [[2.0]]], 0, True],
-        "one α": ["float32", (2, 3, 20, 20), 1.0, 0, True],
-        "16 heads": ["float32", (2, 16, 20, 20), [[[1.5]]] * 16, 0, True],
-        "address that is not aligned": ["float32", (2, 3, 20, 20), heads, 1, True],
-    }
-    calls |= {
-        "next bucket": ["float32", (2, 3, 33, 33), heads, 0, True],
-        "its end": ["float32", (2, 3, 64, 64), heads, 0, True],
-        "one query": ["float32", (2, 3, 1, 20), heads, 0, True],
-        "one query, longer": ["float32", (16, 3, 1, 32), heads, 0, True],
-        "long": ["float32", (1, 3, 2, 5000), heads, 0, True],
-        "longer": ["float32", (2, 3, 1, 16384), heads, 0, True],
-    }
-    compiled = dict(zip(calls, compiled_apart(__file__, 90, list(calls.values()), tmp_path)))
-    new = {"first": RESIDENT, "next bucket": RESIDENT, "one query": RESIDENT, "long": TILED}
-    assert compiled == {name: new.get(name, []) for name in calls}
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("capability", (80, 90))
 def test_every_kernel_compiles(tmp_path, capability):
@@ -148,63 +109,3 @@ def test_nothing_is_right_by_chance(monkeypatch, resident):
     expected = (weights, *reference.entmax_backward(weights, alpha, grad))
     torch.testing.assert_close(weights, reference.entmax_forward(scores, alpha), equal_nan=True)
     torch.testing.assert_close(found, expected, equal_nan=True)
-
-
-# ------------------------------------------------------------------------------------ the self-check
-
-
-@pytest.fixture
-def as_on_a_gpu(monkeypatch):
-    """entmax takes these kernels, unchecked so far, unless they are wrong; rows of more than 40 are long."""
-    monkeypatch.delenv("ENTMAX_BACKEND", raising=False)
-    monkeypatch.setattr(selection, "_native", lambda device: kernels)
-    monkeypatch.setattr(self_check.entmax_check, "_verdicts", {})
-    monkeypatch.setattr(kernels, "RESIDENT", 40)
-    monkeypatch.setattr(kernels, "TILE", 64)
-
-
-def used(dtype=torch.float32):
-    """The module that entmax came to."""
-    alpha = torch.full((1,), 1.5, device=DEVICE).requires_grad_()
-    return entmax(torch.randn(2, 7).to(DEVICE, dtype), alpha).grad_fn.implementation
-
-
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        torch.float32,
-        *(pytest.param(each, marks=pytest.mark.nightly) for each in (torch.float64, *HALF_TYPES)),
-    ],
-)
-def test_honest_kernels_pass_their_self_check(as_on_a_gpu, dtype, caplog):
-    assert used(dtype) is used(dtype) is kernels and not caplog.records
-
-
-def spoilt(function, place):
-    def broken(*args, **options):
-        results = function(*args, **options)
-        if place is None:
-            return results * 1.02
-        return tuple(each * 1.02 if i == place else each for i, each in enumerate(results))
-
-    return broken
-
-
-@pytest.mark.parametrize(
-    "function, place, words",
-    [
-        ("entmax_forward", None, "the weights of 19 scores is off by 0.02"),
-        ("entmax_backward", 0, "the gradient of 19 scores is off by 0.02"),
-        ("entmax_backward", 1, "the gradient of α with 19 scores is off by 0.02"),
-        ("entmax_forward", "raises", "it raised"),
-    ],
-)
-def test_kernels_that_fail_it_are_not_used(as_on_a_gpu, monkeypatch, caplog, function, place, words):
-    broken = spoilt(getattr(kernels, function), place) if place != "raises" else lambda *args: 1 / 0
-    monkeypatch.setattr(kernels, function, broken)
-    assert used() is used() is reference
-    assert len(caplog.records) == 1
-    assert words in caplog.text and "uses plain torch instead" in caplog.text
-    monkeypatch.setenv("ENTMAX_BACKEND", "native")  # by name, unchecked
-    if place != "raises":
-        assert used() is kernels

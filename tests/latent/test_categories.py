@@ -51,12 +51,6 @@ def test_a_certified_top_k_is_the_whole_distribution(alpha, k):
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-11)
 
 
-def test_top_k_with_excluded_choices():
-    scores = torch.tensor([[0.0, float("-inf"), float("-inf")]])
-    support = topk_sparsemax(scores, 2)
-    assert support.choices.tolist() == [0] and support.certified.all()
-
-
 @pytest.mark.parametrize("function", (sparsemax, lambda x: entmax(x, 1.5), lambda x: topk_sparsemax(x, 3)))
 def test_gradients(function):
     scores = torch.randn(5, 9, dtype=torch.float64).requires_grad_()
@@ -75,12 +69,6 @@ def test_gradient_of_alpha():
     assert torch.autograd.gradcheck(lambda a: entmax(scores, a).entropy(), alpha)
 
 
-def test_alpha_of_one_is_never_certified_below_n():
-    scores = torch.zeros(1, 3)
-    assert not topk_entmax(scores, 2, 1.0).certified.any()
-    assert topk_entmax(scores, 3, 1.0).certified.all()
-
-
 @pytest.mark.parametrize("alpha", (1.0, torch.tensor(1.0), torch.ones(2, 1)))
 def test_underflow_at_alpha_of_one_certifies_nothing(alpha):
     scores = torch.tensor([[0.0, -200.0, -300.0], [0.0, 0.0, -1e30]])
@@ -97,14 +85,6 @@ def test_alpha_of_each_example_certifies_it():
     assert topk_entmax(scores, 2, alpha).certified.tolist() == [False, False, True]
 
 
-def test_what_is_left_out_in_half_precision_is_not_certified():
-    scores = torch.full((1, 2**16), -17.5, dtype=torch.float16)
-    scores[0, 0] = 0
-    support = topk_entmax(scores, 4, 1.0)
-    assert support.weights.tolist() == [1.0] and not support.certified.any()
-    assert topk_entmax(scores, 4, 2.0).certified.all()
-
-
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float32, torch.float64))
 @pytest.mark.parametrize("eps", (1e-4, 1e-2, 0.1, 0.5, 1.0, 2.0))
 def test_the_certificate_is_the_threshold_condition(eps, dtype):
@@ -119,18 +99,11 @@ def test_the_certificate_is_the_threshold_condition(eps, dtype):
             assert (support.counts() == 1).all() == expected
 
 
-@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16, torch.float32, torch.float64))
-def test_at_the_threshold_itself(dtype):
-    scores = torch.tensor([[1.0, 0.0, 0.0], [0.5, -0.5, -9.0]]).to(dtype)
-    assert topk_sparsemax(scores, 2).certified.all()
-
-
 BAD = {
     "nan": (torch.tensor([[0.0, 1.0], [2.0, float("nan")]]), "scores[1, 1] is nan"),
     "infinite": (torch.tensor([[float("inf"), 1.0]]), "scores[0, 0] is inf"),
     "no choice": (torch.full((1, 2), float("-inf")), "scores[0] are all -inf"),
     "no dimension": (torch.zeros(3), r"(B, n) with n at least 1, not (3,)"),
-    "a number": (torch.zeros(()), "not ()"),
     "empty": (torch.zeros(3, 0), r"not (3, 0)"),
     "integers": (torch.zeros(3, 2, dtype=torch.long), "not torch.int64"),
 }

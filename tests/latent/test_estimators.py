@@ -133,37 +133,12 @@ def test_entropy_of_near_certain_choices_has_a_finite_gradient(family, dtype):
     assert scores.grad.isfinite().all() and (scores.grad[1] != 0).any()
 
 
-def test_entropy_leaves_out_impossible_categories():
-    scores = torch.tensor([[1.0, -torch.inf, 0.5]], dtype=torch.float64, requires_grad=True)
-    entropy = Categories(scores).entropy()
-    entropy.sum().backward()
-    without = torch.tensor([[1.0, 0.5]], dtype=torch.float64, requires_grad=True)
-    expected = torch.special.entr(without.softmax(1)).sum(1)
-    expected.sum().backward()
-    torch.testing.assert_close(entropy, expected)
-    torch.testing.assert_close(scores.grad[:, [0, 2]], without.grad)
-    assert scores.grad[0, 1] == 0
-
-
-def test_sums_over_too_many_bits_are_refused():
-    with pytest.raises(ValueError, match=r"17 bits has 2\^17 terms; at most 16 bits"):
-        Bits(torch.zeros(1, 17)).everything()
-
-
 def test_the_learned_baseline_is_trained():
     baseline = torch.zeros(5, dtype=torch.float64, requires_grad=True)
     losses = torch.arange(5, dtype=torch.float64)
     estimate = nvil(lambda z: losses, Categories(torch.zeros(5, 3, dtype=torch.float64)), baseline=baseline)
     torch.testing.assert_close(torch.autograd.grad(estimate.sum(), baseline)[0], -2 * losses)
     assert torch.equal(estimate.detach(), losses)
-
-
-def test_the_running_mean_forgets():
-    mean = RunningMean(momentum=0.5)
-    assert mean() == 0
-    for losses, expected in (((), 0.0), ((4.0, 8.0), 6.0), ((2.0,), 4.0), ((), 4.0)):
-        mean.update(torch.tensor(losses))
-        assert mean() == expected
 
 
 def test_marginalise_gathers_each_input_by_example():
@@ -207,41 +182,17 @@ ESTIMATORS = {
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-@pytest.mark.parametrize("shape", ((4, 1), (), (1,), (3,), (4, 4)))
-def test_losses_of_a_wrong_shape_are_named(estimator, shape):
-    with pytest.raises(ValueError, match=r"loss function .*, not shape \(" + ", ".join(map(str, shape))):
-        ESTIMATORS[estimator](lambda z, x: torch.zeros(shape), Categories(torch.zeros(4, 3)), torch.zeros(4))
-
-
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-@pytest.mark.parametrize("shape", ((1,), (), (1, 4), (5, 2)))
-def test_inputs_of_a_wrong_shape_are_named(estimator, shape):
-    def loss(choices, *inputs):
-        raise AssertionError("the loss function must not be called")
-
-    family = Categories(torch.zeros(4, 3))
-    with pytest.raises(ValueError, match=r"input 1 has shape .* but the distribution has 4 examples"):
-        ESTIMATORS[estimator](loss, family, torch.zeros(4), torch.zeros(shape))
-
-
-@pytest.mark.parametrize("shape", ((4, 1), (), (1,), (3,)))
-def test_a_baseline_of_a_wrong_shape_is_named(shape):
-    with pytest.raises(ValueError, match="the baseline must have one value for each of the 4 examples"):
-        nvil(lambda z: z.float(), Categories(torch.zeros(4, 3)), baseline=torch.zeros(shape))
-
-
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-@pytest.mark.parametrize("dtype", (torch.bool, torch.long))
-def test_losses_that_are_no_floats(estimator, dtype):
-    family = Categories(torch.tensor([[0.0, -90.0, -90.0]] * 4, requires_grad=True))
-
-    def loss(choices, x):
-        chosen = choices if choices.dim() == 1 else choices.argmax(1)
-        return (chosen == x).to(dtype)
-
-    estimate = ESTIMATORS[estimator](loss, family, torch.tensor([0, 1, 0, 2]))
-    assert estimate.dtype == torch.float32
-    torch.testing.assert_close(estimate.detach(), torch.tensor([1.0, 0.0, 1.0, 0.0]))
+def test_shapes_that_do_not_fit_are_named(estimator):
+    """They would be broadcast."""
+    family, x = Categories(torch.zeros(4, 3)), torch.zeros(4)
+    for shape in ((4, 1), (), (3,)):
+        with pytest.raises(ValueError, match=r"loss function .*, not "):
+            ESTIMATORS[estimator](lambda z, x, shape=shape: torch.zeros(shape), family, x)
+    for shape in ((1,), (), (5, 2)):
+        with pytest.raises(ValueError, match=r"input 1 has shape .* but the distribution has 4 examples"):
+            ESTIMATORS[estimator](lambda *given: pytest.fail("called"), family, x, torch.zeros(shape))
+    with pytest.raises(ValueError, match="the baseline must have one value for each of 4 examples"):
+        nvil(lambda z: z.float(), family, baseline=torch.zeros(4, 1))
 
 
 def test_sums_of_integers_and_booleans_are_not_truncated():
@@ -260,28 +211,3 @@ def test_sums_in_half_precision_do_not_stop_growing(dtype, tolerance):
     assert total.dtype == dtype and abs(float(total.detach()) - 1) < tolerance
     total.sum().backward()
     assert scores.grad.dtype == dtype and scores.grad.isfinite().all()
-
-
-def test_the_dtype_of_an_expectation_is_the_promoted_one():
-    floating = torch.bfloat16, torch.float16, torch.float32, torch.float64
-    for weights in floating:
-        support = sparsemax(torch.tensor([[0.5, 0.25]]).to(weights))
-        for values in (*floating, torch.bool, torch.uint8, torch.long):
-            found = support.expectation(torch.ones(2, 3, dtype=values))
-            assert found.dtype == torch.promote_types(weights, values) and found.shape == (1, 3)
-
-
-def test_marginalise_names_what_does_not_fit():
-    support = sparsemax(torch.zeros(2, 3))
-    with pytest.raises(ValueError, match=r"input 1 has shape \(3, 1\), but the distribution has 2 examples"):
-        marginalise(lambda z, a, b: z, support, torch.zeros(2), torch.zeros(3, 1))
-    with pytest.raises(ValueError, match=r"one loss for each of the 6 pairs, not shape \(6, 2\)"):
-        marginalise(lambda z: torch.zeros(6, 2), support)
-
-
-def test_rare_bits_are_drawn_in_half_precision():
-    """In bfloat16, a probability of 0.9991 is 1."""
-    scores = torch.full((1, 100_000), 7.0, dtype=torch.bfloat16)
-    drawn = Bits(scores).sample()
-    assert drawn.dtype == torch.bfloat16
-    assert 50 <= int((drawn == 0).sum()) <= 140  # 91 expected, with a deviation of 9.5

@@ -1,11 +1,10 @@
 """Attention with α-entmax on tensors, and the α of its heads; depends on torch only."""
 
-from ..attention_types import ATTENTION_TYPES
-from .alpha import Alpha
-from .alpha_config import AlphaConfig
+from .alpha import Alpha, AlphaConfig
 from .dispatch import BACKENDS, attention, unavailable, unsupported
 from .inputs import AttentionInputs
 from .layer import EntmaxAttention
+from .types import ATTENTION_TYPES
 
 __all__ = [
     "ATTENTION_TYPES",

@@ -1,12 +1,127 @@
 """The α of a layer's attention heads: learned, fixed or scheduled."""
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Union
 
 import torch
 from torch import Tensor, nn
 
-from .alpha_config import AlphaConfig
+from .normalizers import NORMALIZERS
+
+MAX_SETTING = 1000  # of any setting of α: far more than is useful, and small enough for float32
+
+
+def _setting(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass
+class AlphaConfig:
+    """How the α's of one attention type are set; each field is described by its ``help``.
+
+    Raises:
+        ValueError: a value is out of range, or values contradict each other; the message names the fields.
+    """
+
+    attention_normalizer: str = _setting(
+        "entmax",
+        f"function that turns attention scores into weights: {', '.join(NORMALIZERS)}; "
+        "entmax learns one α per head unless α is fixed or scheduled",
+    )
+    fixed_alpha: Optional[float] = _setting(
+        None, "use entmax with this constant α (at least 1) in every head"
+    )
+    alpha_init: Optional[float] = _setting(
+        None, "initial value of all learned α's, within the bounds, instead of a ~ N(mean, std)"
+    )
+    alpha_init_mean: float = _setting(0.0, "mean of the initial a of a learned α")
+    alpha_init_std: float = _setting(1.0, "standard deviation of the initial a of a learned α")
+    alpha_min: float = _setting(1.0, "lower bound of learned α's")
+    alpha_max: float = _setting(2.0, "upper bound of learned α's")
+    alpha_tying: str = _setting(
+        "none",
+        "heads that share one learned α: none, layer (the heads of a layer's attention), "
+        "type (those of an attention type) or model (all)",
+    )
+    alpha_freeze_updates: int = _setting(
+        0, "number of first updates without a gradient for α (weight decay still applies)"
+    )
+    alpha_schedule: str = _setting(
+        "none", "move α from start to end over the first updates: none, linear or cosine"
+    )
+    alpha_schedule_start: float = _setting(1.0, "α at the start of the schedule")
+    alpha_schedule_end: float = _setting(1.5, "α at the end of the schedule")
+    alpha_schedule_updates: int = _setting(0, "length of the schedule in updates")
+    alpha_schedule_then: str = _setting("fixed", "α after the schedule: fixed (keeps its value) or learned")
+    alpha_lr_multiplier: float = _setting(
+        1.0,
+        "factor of α's learning rate under Adam and other optimizers whose steps do not depend "
+        "on the scale of the gradient (it also scales the gradient that clipping sees); part of the "
+        "model, like the bounds: keep it when training on from a checkpoint",
+    )
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if a value is out of range, or values contradict each other."""
+        for fault in self._faults():
+            raise ValueError(fault)
+
+    def _faults(self) -> Iterator[str]:
+        choices = {
+            "attention_normalizer": tuple(NORMALIZERS),
+            "alpha_tying": ("none", "layer", "type", "model"),
+            "alpha_schedule": ("none", "linear", "cosine"),
+            "alpha_schedule_then": ("fixed", "learned"),
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                yield f"unknown {name} {getattr(self, name)!r}: choose from {', '.join(allowed)}"
+        low, high, most = self.alpha_min, self.alpha_max, MAX_SETTING
+        if not 1 <= low < high <= most:
+            yield f"bounds must satisfy 1 <= alpha_min < alpha_max <= {most}, not {low:g} and {high:g}"
+        ranges = {
+            "fixed_alpha": (1, most),
+            "alpha_init_mean": (-most, most),
+            "alpha_init_std": (0, most),
+            "alpha_lr_multiplier": (1 / most, most),
+            "alpha_freeze_updates": (0, math.inf),
+        }
+        if self.scheduled:
+            ranges.update(alpha_schedule_start=(1, most), alpha_schedule_end=(1, most))
+            ranges.update(alpha_schedule_updates=(1, math.inf))
+        for name, (first, last) in ranges.items():
+            value = getattr(self, name)
+            if value is not None and not first <= value <= last:
+                yield f"{name} must be from {first:g} to {last:g}, not {value:g}"
+        ends_learned = self.scheduled and self.alpha_schedule_then == "learned"
+        for name in ("alpha_init", "alpha_schedule_end") if ends_learned else ("alpha_init",):
+            value = getattr(self, name)
+            if value is not None and not low < value < high:
+                yield f"{name} must lie between alpha_min {low:g} and alpha_max {high:g}, not {value:g}"
+        if self.fixed_alpha is not None and NORMALIZERS[self.attention_normalizer].alpha is not None:
+            yield f"fixed_alpha requires attention_normalizer entmax, not {self.attention_normalizer}"
+        if self.scheduled and self.constant is not None:
+            yield "alpha_schedule requires attention_normalizer entmax without fixed_alpha"
+        if self.scheduled and self.alpha_init is not None:
+            yield "alpha_init contradicts alpha_schedule, which starts from alpha_schedule_start"
+
+    @property
+    def constant(self) -> Optional[float]:
+        """α if it is constant, else None."""
+        if self.fixed_alpha is not None:
+            return self.fixed_alpha
+        return NORMALIZERS[self.attention_normalizer].alpha
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether α moves on a schedule."""
+        return self.alpha_schedule != "none"
+
+    @property
+    def learned(self) -> bool:
+        """Whether α has a trained parameter, now or after the schedule."""
+        return self.constant is None and not (self.scheduled and self.alpha_schedule_then == "fixed")
 
 
 class Alpha(nn.Module):

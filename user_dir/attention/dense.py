@@ -9,10 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..entmax import attention_weights
-from ..entmax.masks import hide
+from ..entmax.checks import hide
 from ..entmax.reference import entmax_forward, working_dtype
-from .backends import Backend
-from .inputs import AttentionInputs
+from .inputs import AttentionInputs, Backend
 
 
 class Dense(Backend):

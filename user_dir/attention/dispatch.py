@@ -9,12 +9,10 @@ from typing import Optional, Tuple, Union
 import torch
 from torch import Tensor
 
-from .backends import Backend
-from .cpu_attention import CpuKernel
+from .cpu import CpuKernel
 from .dense import Dense, dense_attention
-from .input_checks import check_inputs
-from .inputs import AttentionInputs
-from .triton_backend import TritonKernels
+from .inputs import AttentionInputs, Backend, check_inputs
+from .triton import TritonKernels
 
 TABLE: Tuple[Backend, ...] = (CpuKernel(), TritonKernels(), Dense())
 """All backends. ``auto`` takes the first that is fast, supports the arguments and is trusted."""
@@ -40,7 +38,7 @@ def attention(
 
     Args:
         query: (B, H, T, D), of any floating dtype; half precision is computed in float32, but on a GPU dense
-            attention rounds scores and weights to it. Autocast has no effect on tensors of one dtype.
+            attention rounds scores and weights to it.
         key: (B, H, S, D).
         value: (B, H, S, D); dense attention also accepts a different last dimension.
         alpha: a number, or a tensor (H, 1, 1), one α per head, or (1, 1, 1). At least 1.
@@ -52,25 +50,16 @@ def attention(
         backend: the implementation. ``fused``: the kernel for the device, C++ on a CPU and Triton on a GPU,
             which does not store weights unless requested. ``dense``: scores and weights in memory, by torch
             and :func:`~user_dir.entmax.entmax`. ``auto``: the faster one for these arguments that supports
-            them; on a CPU, softmax (``alpha`` the number 1) and small numbers of queries use dense attention,
-            and so do more than 64 keys in float32 on a GPU. On a GPU ``auto`` uses the fused kernels only if
-            they agree with plain torch on small problems, forward and backward, which is checked once per
-            process per device, dtype and head size (:mod:`.kernel_self_check`). ``fused`` is not checked.
+            them; on a GPU, if it also agrees with plain torch on small problems, which is checked once.
 
     Returns:
         The output (B, H, T, D), and the weights (B, H, T, S) or None, in the dtype of ``query``.
-        Differentiable in ``query``, ``key``, ``value`` and in an ``alpha`` tensor; twice only if dense, a
-        second derivative of the fused kernels is an error. A query whose keys are all masked gets zeros.
+        Differentiable in ``query``, ``key``, ``value`` and in an ``alpha`` tensor; twice only if dense. A
+        query whose keys are all masked gets zeros.
 
     Raises:
-        ValueError: shapes do not match (the message names them), also if ``causal`` although T ≠ S; the
-            key_padding_mask is not boolean, or the attn_mask neither boolean nor floating; α is below 1,
-            infinite or NaN, except that on a GPU an invalid α tensor gives NaN instead; ``dropout`` is not
-            from 0 to 1; the backend is unknown; or a requested backend does not support the arguments (the
-            message says why).
-
-    In torch.compile, torch.export and ``torch.func`` the same kernels run, as operators of ``torch.library``;
-    forward-mode differentiation is an error.
+        ValueError: shapes, dtypes, α, ``dropout`` or the backend do not fit; the message says which. On a GPU
+            an invalid α tensor gives NaN instead.
 
     In TorchScript it is always dense, α must be a tensor, and only the backend is checked.
 

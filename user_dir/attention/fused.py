@@ -1,294 +1,271 @@
-"""Attention by Triton kernels for the GPU: weights are never stored, α may be learned, λ is saved per row.
-
-Kernels are compiled per bucket of lengths (the next power of two), not per length, batch size or α. Short
-rows, up to ``RESIDENT`` keys, are solved on chip; longer ones loop over tiles of keys and skip tiles without
-weights. Results are deterministic.
-
-The design follows FlashAttention (Dao et al. 2022, https://arxiv.org/abs/2205.14135) and its extension to
-α-entmax, AdaSplash (Gonçalves et al. 2025, https://arxiv.org/abs/2502.12082). Here α is a tensor with a
-gradient, and one λ is saved per row instead of a second output.
-"""
+"""Attention by a kernel that does not keep the weights: gradients, and operators of ``torch.library``."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any, Optional
+from collections.abc import Collection
+from typing import Any, Optional, get_type_hints
 
 import torch
-import triton
 from torch import Tensor
 
-from ..entmax.operators import constant_in_graphs
-from . import (
-    fused_backward,
-    fused_backward_short,
-    fused_forward,
-    fused_forward_long,
-    fused_lists,
-    fused_step,
-    launching,
+from ..entmax.checks import as_numbers
+from ..entmax.operators import (
+    define_operator,
+    exporting_to_onnx,
+    is_eager,
+    merged_vmap,
+    number_beside,
+    once,
+    once_differentiable,
+    transformed,
 )
-from .fused_kernel import FusedKernel, is_learning, unsupported
-from .head_layouts import empty_output, in_heads
+from ..entmax.reference import working_dtype
 from .inputs import AttentionInputs, KernelInputs
-from .launching import bucket_of, head_dim_constants, mask_of, precision, schedule, strides_of, tiles_of
 
-# ------------------------------------------------ sizes, measured on an H200 at head dimension 64 in bfloat16
-# Dictionaries with the keys 2 and 4 are by bytes per number: float32 needs three products for one.
-RESIDENT = 256  # keys of the longest row that is a single tile
-STEP_KEYS = 8192  # keys of the longest row of a decoding step, whose scores are in registers
-# Most queries and keys for which one kernel computes all gradients of a head: its keys and values must fit
-# into shared memory.
-ONE_KERNEL = {2: 128, 4: 32}
-QUERIES = {16: 16, 32: 16, 64: 64, 128: 64, 256: 32}  # per tile, by bucket of keys
-# The same if one kernel computes all gradients: sums for keys and values occupy the registers.
-BACKWARD_QUERIES = {16: 16, 32: 32, 64: 64, 128: 16}
-# Most keys per tile of the gradient of queries, for which registers hold two sums and four tiles of scores.
-BACKWARD_KEYS = 32
-TILE = {2: 64, 4: 32}  # queries and keys per tile of longer rows, and most queries per tile of shorter ones
-# Registers per lane, so that more programs fit on a multiprocessor, by kernel; float32 and larger head
-# dimensions need all there are.
-MAX_REGISTERS = {"forward_short": 128, "forward_long": 128, "backward_queries": 168, "backward_keys": 168}
-# Shared memory per program in bytes → largest head dimension that fits into it with every dtype.
-MAX_HEAD_DIM = {
-    160 * 1024: 128,  # sm_80, sm_90 and later
-    99 * 1024: 64,  # sm_86 and sm_89
-}
-STEP_SCORES = 4  # numbers in registers by score of a long decoding step, as the solution of a row needs
-STAGES = 2  # software pipelining of loops over tiles; float32 tiles do not leave room for two stages
-
-DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+ONCE = "fused attention cannot be differentiated twice; use the attention backend dense"
+_TYPES = {Tensor: "Tensor", Optional[Tensor]: "Tensor?", bool: "bool", float: "float"}
+_SCHEMA = ", ".join(f"{_TYPES[kind]} {name}" for name, kind in get_type_hints(KernelInputs).items())
+_TENSORS = 6  # the first so many fields of KernelInputs
+_BY_SENTENCE = tuple(map(KernelInputs._fields.index, ("query", "key", "value", "key_padding_mask")))
+_SEED = KernelInputs._fields.index("seed")
 
 
-def supports(inputs: AttentionInputs) -> Optional[str]:
-    """None if the kernels support the arguments of :func:`.dispatch.attention`; else the reason why not."""
-    query, key, value, alpha, _, attn_mask, _, dropout, need_weights = inputs
-    reason = unsupported(inputs, DTYPES)
-    if reason is not None:
-        return reason
-    if query.size(3) > _largest_head_dim(query.device):
-        most = _largest_head_dim(query.device)
-        return f"head dimension {query.size(3)} exceeds {most}, the maximum of this GPU"
-    if attn_mask is not None:
-        return "on a GPU it supports no attn_mask; use causal and key_padding_mask"
-    if dropout >= 1:
-        return "dropout leaves no weights"
-    tensors = [each for each in (query, key, value, alpha) if isinstance(each, Tensor)]
-    if need_weights and (is_learning(*tensors) or not is_step(query, key, dropout)):
-        return f"on a GPU it returns attention weights only in decoding steps of at most {STEP_KEYS} keys"
-    batch, heads, _, head_dim = query.shape
-    span = RESIDENT * max(batch * heads * head_dim, *(each.stride(2) for each in (query, key, value)))
-    if span >= 2**31:
-        return f"a tile of {RESIDENT} rows spans {span} elements; offsets within a tile have 32 bits"
-    return None
+Saved = tuple[Optional[Tensor], ...]
+Gradients = tuple[Tensor, Tensor, Tensor, Optional[Tensor]]
+"""Those of queries, keys and values, and parts (B, H, …) whose sum is that of α, if it is needed."""
 
 
-def is_step(query: Tensor, key: Tensor, dropout: float) -> bool:
-    """Whether this is a decoding step, provided that it needs no gradients: one query, not too many keys."""
-    return query.size(2) == 1 and key.size(2) <= STEP_KEYS and dropout == 0.0
+class FusedKernel:
+    """The kernels of a type of device. A subclass runs them; the rest is the same for all.
 
-
-def is_long_step(inputs: AttentionInputs) -> bool:
-    """Whether this is a decoding step whose row of keys is not a single tile; as :func:`is_step`."""
-    return inputs.key.size(2) > RESIDENT and is_step(inputs.query, inputs.key, inputs.dropout)
-
-
-class TritonAttention(FusedKernel):
-    """Computes in float32 and saves λ, one float32 by row, and for long rows which tiles have weights.
-
-    The values of α are not checked, which would synchronise with the device: an α below 1 gives NaN.
+    Attributes:
+        name: of its operators.
+        seeds: the seed of dropout is below this number.
+        parts_dtype: the dtype of the parts of the gradient of α.
     """
 
-    name, seeds, parts_dtype = "attention_triton", 2**31 - 1, torch.float32
+    name: str
+    seeds: int
+    parts_dtype: torch.dtype
+
+    def __init__(self) -> None:
+        count = len(KernelInputs._fields)
+        self._backward_operator = define_operator(
+            f"{self.name}_backward({_SCHEMA}, Tensor saved, Tensor grad, Tensor? grad_weights, "
+            "bool need_alpha) -> (Tensor, Tensor, Tensor, Tensor)",
+            self._operate_backward,
+            self._fake_backward,
+            once(ONCE),
+            merged_vmap((*_BY_SENTENCE, count, count + 1, count + 2), _SEED),
+        )
+        self._operator = define_operator(
+            f"{self.name}({_SCHEMA}, bool need_weights, bool save) -> (Tensor, Tensor, Tensor)",
+            self._operate,
+            self._fake,
+            (_setup_context, self._gradients),
+            merged_vmap(_BY_SENTENCE, _SEED),
+        )
 
     def forward(
         self, inputs: KernelInputs, need_weights: bool, save: bool, fixed_sizes: bool = False
-    ) -> tuple[Tensor, Optional[Tensor], tuple[Optional[Tensor], ...]]:
-        """See the base class."""
-        output = empty_output(inputs.query)
-        if not save and is_step(inputs.query, inputs.key, inputs.dropout):
-            return output, _step(inputs, in_heads(output), need_weights), ()
-        lam = self.saved_like(inputs)
-        flags = _call(inputs).forward(inputs, in_heads(output), lam)
-        return output, None, (lam,) if fixed_sizes else (lam, flags)
+    ) -> tuple[Tensor, Optional[Tensor], Saved]:
+        """Output (T, B, H, D), weights (B, H, T, S) if needed, and what the backward needs if ``save``.
+
+        Args:
+            inputs: of which queries, keys and values have contiguous rows.
+            need_weights, save: what is returned.
+            fixed_sizes: ``save`` a single tensor, that of :meth:`saved_like`.
+        """
+        raise NotImplementedError
 
     def backward(
         self,
         inputs: KernelInputs,
-        saved: tuple[Optional[Tensor], ...],
+        saved: Saved,
         grad: Tensor,
         grad_weights: Optional[Tensor],
         need_alpha: bool,
-    ) -> tuple[Tensor, Tensor, Tensor, Optional[Tensor]]:
-        """See the base class."""
-        query, key, value = [torch.empty_like(each) for each in inputs[:3]]
-        parts = _call(inputs).backward(inputs, grad, (query, key, value), saved, need_alpha)
-        return query, key, value, parts
+    ) -> Gradients:
+        """The gradients, given those of output and weights."""
+        raise NotImplementedError
 
     def saved_like(self, inputs: KernelInputs) -> Tensor:
-        """λ; see the base class."""
-        return inputs.query.new_empty(inputs.query.shape[:3], dtype=torch.float32)
+        """An empty tensor (B, …) like what ``forward`` saves if ``fixed_sizes``."""
+        raise NotImplementedError
+
+    def attention(self, given: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
+        """The results of :func:`.dispatch.attention`; by the operators where tensors are not plain."""
+        query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights = given
+        learned = alpha if isinstance(alpha, Tensor) else None
+        eager = is_eager(query, key, value, learned, key_padding_mask, attn_mask)
+        if isinstance(alpha, Tensor):
+            alpha = alpha.to(query.device).contiguous()
+        else:
+            alpha = _constant(alpha, query.device) if eager else number_beside(alpha, query)
+        if attn_mask is not None:
+            attn_mask = as_numbers(attn_mask, working_dtype(query.dtype))
+        # Kernels have generators of their own, so that the backward can draw the same numbers again. The seed
+        # is drawn on the device: no synchronisation, and each replay of a CUDA graph draws another.
+        seed = torch.randint(self.seeds, (), device=query.device) if dropout > 0.0 else None
+        inputs = (query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, seed)
+        learning = is_learning(query, key, value, alpha)
+        if not eager:
+            output, weights, _ = self._operator(*inputs, need_weights, learning)
+            return output, weights if need_weights else None
+        if learning:
+            output, weights = _Attention.apply(self, *_with_dense_rows(inputs), need_weights)
+        else:
+            output, weights, _ = self.forward(_with_dense_rows(inputs), need_weights, False)
+        return in_heads(output), weights
+
+    # --------------------------------------------------------------------------------- the operators
+    # Where there is no tensor, they return an empty one.
+
+    def _operate(self, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
+        *arguments, need_weights, save = given
+        inputs = _with_dense_rows(arguments)
+        output, weights, saved = self.forward(inputs, need_weights, save, fixed_sizes=True)
+        kept = saved[0] if save else None
+        return in_heads(output), _or_nothing(weights, inputs.query), _or_nothing(kept, inputs.query)
+
+    def _fake(self, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
+        *arguments, need_weights, save = given
+        inputs = KernelInputs(*arguments)
+        query = inputs.query
+        weights = query.new_empty(*query.shape[:3], inputs.key.size(2)) if need_weights else None
+        saved = self.saved_like(inputs) if save else None
+        return in_heads(empty_output(query)), _or_nothing(weights, query), _or_nothing(saved, query)
+
+    def _gradients(self, ctx: Any, grad: Optional[Tensor], grad_weights: Optional[Tensor], _: Any) -> tuple:
+        *tensors, seed, saved = ctx.saved_tensors
+        if not ctx.save:
+            raise RuntimeError("fused attention was called under torch.no_grad")
+        query, alpha, need_alpha = tensors[0], tensors[3], ctx.needs_input_grad[3]
+        grad = torch.zeros_like(query) if grad is None else grad
+        grad_weights = grad_weights if ctx.need_weights else None
+        given = (*tensors, ctx.causal, ctx.dropout, seed, saved, grad, grad_weights, need_alpha)
+        *grads, parts = self._backward_operator(*given)
+        return *grads, gradient_of_alpha(parts, alpha) if need_alpha else None, *[None] * 7
+
+    def _operate_backward(self, *given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        *arguments, saved, grad, grad_weights, need_alpha = given
+        inputs, kept = _with_dense_rows(arguments), (saved.contiguous(),)
+        *grads, parts = self.backward(inputs, kept, dense_rows(grad), grad_weights, need_alpha)
+        per_head = parts.flatten(2).sum(2) if parts is not None and parts.dim() > 2 else parts
+        return grads[0], grads[1], grads[2], _or_nothing(per_head, grad)
+
+    def _fake_backward(self, *given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        query, key, value = [torch.empty_like(dense_rows(each)) for each in given[:3]]
+        need_alpha = given[-1]
+        per_head = query.new_empty(query.shape[:2], dtype=self.parts_dtype) if need_alpha else None
+        return query, key, value, _or_nothing(per_head, given[-3])
 
 
-KERNEL = TritonAttention()
-fused_attention = KERNEL.attention
+class _Attention(torch.autograd.Function):
+    """Autograd function around the kernels, for plain tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, kernel: FusedKernel, *given: Any) -> tuple[Tensor, Optional[Tensor]]:
+        """Output (T, B, H, D), since a view that is returned cannot be modified in place; and weights."""
+        *arguments, need_weights = given
+        inputs = KernelInputs(*arguments)
+        output, weights, saved = kernel.forward(inputs, need_weights, True)
+        ctx.save_for_backward(*inputs[:_TENSORS], *saved)
+        ctx.kernel, ctx.settings = kernel, inputs[_TENSORS:]
+        ctx.set_materialize_grads(False)
+        return output, weights
+
+    @staticmethod
+    @once_differentiable(ONCE)
+    def backward(ctx: Any, kept: tuple, grad: Optional[Tensor], grad_weights: Optional[Tensor]) -> tuple:
+        """Gradients of queries, keys, values and α."""
+        inputs, saved = KernelInputs(*kept[:_TENSORS], *ctx.settings), kept[_TENSORS:]
+        grad = torch.zeros_like(inputs.query) if grad is None else dense_rows(in_heads(grad))
+        need_alpha = ctx.needs_input_grad[4]
+        if is_eager(grad, grad_weights):
+            *grads, parts = ctx.kernel.backward(inputs, saved, grad, grad_weights, need_alpha)
+        else:  # several gradients at once, as for a vectorised Jacobian
+            saved = ctx.kernel.forward(inputs, False, True, fixed_sizes=True)[2][:1]
+            *grads, parts = ctx.kernel._backward_operator(*inputs, *saved, grad, grad_weights, need_alpha)
+            parts = parts if need_alpha else None
+        grad_alpha = None if parts is None else gradient_of_alpha(parts, inputs.alpha)
+        return None, *grads, grad_alpha, *[None] * 6
 
 
-class Call:
-    """What the kernels for tensors of these sizes share, forward and backward."""
-
-    def __init__(
-        self, shape: torch.Size, keys: int, dtype: torch.dtype, causal: bool, dropout: float
-    ) -> None:
-        self.batch, self.heads, self.queries, head_dim = shape
-        self.keys = keys
-        self.size = torch.finfo(dtype).bits // 8
-        self.tile = TILE[self.size]
-        self.sizes = (self.queries, keys, head_dim, head_dim**-0.5)
-        self.drawn = (round(dropout * 2**24), 1 / (1 - dropout))
-        self.key_bucket, self.query_bucket = bucket_of(keys), bucket_of(self.queries)
-        self.constants = {**head_dim_constants(head_dim, dtype), "CAUSAL": causal, "DROPOUT": dropout > 0}
-        self.key_tiles = tiles_of(keys, self.tile)
-        self.slot_tiles = tiles_of(self.key_tiles, fused_lists.SLOTS.value)
-        self.stages = STAGES if self.constants["COARSE"] else 1
-
-    def forward(self, inputs: KernelInputs, output: Tensor, lam: Tensor) -> Optional[Tensor]:
-        """Write both; of long rows, returns which slots have weights, see :mod:`.fused_lists`."""
-        unit, strides = strides_of(*inputs[:3], output)
-        heads = self.batch * self.heads
-        short = self.keys <= RESIDENT
-        columns = self.key_bucket if short else self.tile
-        rows = min(QUERIES[columns] if short else self.tile, self.tile, self.query_bucket)
-        tiles = tiles_of(self.queries, rows)
-        arguments = [*strides, lam, tiles, *self._last(inputs)]
-        if short:
-            kernel = fused_forward.forward_short
-            self._launch(kernel, heads * tiles, arguments, rows, columns, unit, stages=1)
-            return None
-        slots = tiles_of(self.key_tiles, self.slot_tiles)
-        flags = lam.new_empty(heads, tiles, slots, dtype=torch.int8)
-        scratch = lam.new_empty(heads, tiles, slots * rows + self.key_tiles)
-        arguments += [flags, scratch, self.key_tiles, self.slot_tiles]
-        kernel = fused_forward_long.forward_long
-        self._launch(kernel, heads * tiles, arguments, rows, columns, unit, self.stages)
-        return flags
-
-    def backward(
-        self,
-        inputs: KernelInputs,
-        grad: Tensor,
-        grads: tuple[Tensor, ...],
-        saved: tuple[Optional[Tensor], ...],
-        need_alpha: bool,
-    ) -> Optional[Tensor]:
-        """Write gradients of queries, keys and values; returns parts (B, H, tiles) of that of α if needed."""
-        together = max(self.queries, self.keys) <= ONE_KERNEL[self.size]
-        columns = self.key_bucket if together else self.tile
-        rows = min(BACKWARD_QUERIES[columns] if together else self.tile, self.query_bucket)
-        tiles = 1 if together else tiles_of(self.queries, rows)
-        lam, flags = (*saved, None)[:2]
-        assert lam is not None
-        partial = lam.new_empty(self.batch, self.heads, tiles) if need_alpha else None
-        unit, strides = strides_of(*inputs[:3], grad, *grads)
-        last = self._last(inputs)
-        heads = self.batch * self.heads
-        if together:
-            arguments = [*strides, lam, partial, *last]
-            self._launch(fused_backward_short.backward_short, heads, arguments, rows, columns, unit, stages=1)
-            return partial
-        mean, narrow = torch.empty_like(lam), min(columns, BACKWARD_KEYS)
-        lists = None
-        if flags is not None:
-            lists = lam.new_empty(heads, tiles, tiles_of(self.keys, narrow))
-        given, queried, keyed = strides[:16], strides[16:20], strides[20:]
-
-        def shared(width: int) -> list:
-            slot_tiles = self.slot_tiles * columns // width
-            return [lam, mean, flags, lists, tiles, tiles_of(self.keys, width), slot_tiles]
-
-        kernel, arguments = (
-            fused_backward.backward_queries,
-            [*given, *queried, *shared(narrow), partial, *last],
-        )
-        self._launch(kernel, heads * tiles, arguments, rows, narrow, unit, self.stages)
-        kernel, arguments = fused_backward.backward_keys, [*given, *keyed, *shared(columns), *last]
-        self._launch(kernel, heads * self.key_tiles, arguments, rows, columns, unit, self.stages)
-        return partial
-
-    def _last(self, inputs: KernelInputs) -> tuple:
-        """The arguments that all kernels take last."""
-        alpha = inputs.alpha
-        sizes = (self.heads, alpha.numel(), *self.sizes)
-        return alpha, *mask_of(inputs.key_padding_mask), *sizes, inputs.seed, *self.drawn
-
-    def _launch(
-        self,
-        kernel: Any,
-        programs: int,
-        arguments: list,
-        rows: int,
-        columns: int,
-        unit: int,
-        stages: int,
-    ) -> None:
-        """Run a kernel with tiles of ``rows`` queries and ``columns`` keys."""
-        constants = {
-            "M": rows,
-            "N": columns,
-            **self.constants,
-            "UNIT": unit,
-            "PRECISION": precision(self.size),
-        }
-        head_dim = constants["D"]
-        largest = max(rows * max(columns, head_dim), columns * head_dim // 2)
-        options = schedule(largest, self.size, stages)
-        if constants["COARSE"] and head_dim <= 64:
-            options["maxnreg"] = MAX_REGISTERS.get(kernel.__name__)
-        launching.run(kernel, (programs, 1, 1), arguments, constants, options)
+def is_learning(*tensors: Tensor) -> bool:
+    """Whether a gradient may be needed; inside of ``torch.func`` and in a trace, that is not known."""
+    if torch.jit.is_tracing():
+        return True
+    return torch.is_grad_enabled() and (transformed() or any(each.requires_grad for each in tensors))
 
 
-_kept_call = functools.lru_cache(maxsize=256)(Call)  # a batch has few sizes, and each in many layers
+def unsupported(inputs: AttentionInputs, dtypes: Collection[torch.dtype]) -> Optional[str]:
+    """Why fused kernels for these dtypes do not take the inputs; None if nothing is known against it."""
+    query, key, value, alpha, key_padding_mask, *_ = inputs
+    if exporting_to_onnx():
+        return "ONNX does not have its operator"
+    if query.dtype not in dtypes or not query.dtype == key.dtype == value.dtype:
+        given = " and ".join(sorted({str(tensor.dtype) for tensor in (query, key, value)}))
+        return f"it takes {' or '.join(map(str, dtypes))}, not {given}"
+    if query.size(-1) != value.size(-1):
+        return f"keys have the head dimension {query.size(-1)}, but values {value.size(-1)}"
+    if not query.numel() or not key.numel():
+        return "there are no queries or no keys"
+    heads, entries = query.size(1), alpha.numel() if isinstance(alpha, Tensor) else 1
+    if isinstance(alpha, Tensor) and entries != 1 and (entries != heads or alpha.shape[-3:] != (heads, 1, 1)):
+        return f"alpha has the shape {tuple(alpha.shape)}, not one entry per head"
+    if key_padding_mask is not None and key_padding_mask.shape != (query.size(0), key.size(-2)):
+        return f"the key padding mask broadcasts from {tuple(key_padding_mask.shape)}"
+    return None
 
 
-def _call(inputs: KernelInputs) -> Call:
-    query, key = inputs[:2]
-    return _kept_call(query.shape, key.size(2), query.dtype, inputs.causal, inputs.dropout)
+def _setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
+    *tensors, ctx.causal, ctx.dropout, seed, ctx.need_weights, ctx.save = inputs
+    ctx.save_for_backward(*tensors, seed, output[2])
+    ctx.mark_non_differentiable(output[2])
+    ctx.set_materialize_grads(False)
 
 
-def _step(inputs: KernelInputs, output: Tensor, need_weights: bool) -> Optional[Tensor]:
-    """Write the output of one query per head, as a sum of products; returns the weights if needed."""
-    query, key, value, alpha, padding, *_ = inputs
-    batch, heads, _, head_dim = query.shape
-    keys = key.size(2)
-    weights = query.new_empty(batch, heads, 1, keys) if need_weights else None
-    unit, strides = strides_of(query, key, value, output)
-    sizes = (heads, alpha.numel(), keys, head_dim, head_dim**-0.5)
-    constants = head_dim_constants(head_dim, query.dtype)
-    row = columns = bucket_of(keys)
-    scratch = None
-    if keys > RESIDENT:
-        columns = TILE[query.element_size()]
-        scratch = query.new_empty(batch, heads, keys, dtype=torch.float32)
-    launching.run(
-        fused_step.forward_step,
-        (batch * heads, 1, 1),
-        [*strides, weights, scratch, alpha, *mask_of(padding), *sizes],
-        {"N": columns, "ROW": row, "UNIT": unit, **constants},
-        schedule(max(columns * constants["D"], STEP_SCORES * row), query.element_size(), 1),
-    )
-    return weights
+def _with_dense_rows(given: Any) -> KernelInputs:
+    query, key, value, *others = given
+    return KernelInputs(dense_rows(query), dense_rows(key), dense_rows(value), *others)
 
 
-@constant_in_graphs
-def _largest_head_dim(device: torch.device) -> int:
-    """The largest head dimension for which a GPU has enough shared memory."""
-    return _found_head_dim(device)
+def _or_nothing(tensor: Optional[Tensor], like: Tensor) -> Tensor:
+    return tensor if tensor is not None else like.new_empty(like.size(0), 0)
 
 
-@functools.cache
-def _found_head_dim(device: torch.device) -> int:
-    if device.type != "cuda":  # Triton's interpreter
-        return max(MAX_HEAD_DIM.values())
-    index = torch.cuda.current_device() if device.index is None else device.index
-    shared = triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"]
-    return max((head_dim for least, head_dim in MAX_HEAD_DIM.items() if shared >= least), default=0)
+@functools.lru_cache(maxsize=64)
+def _constant(alpha: float, device: torch.device) -> Tensor:
+    """A number as a tensor, also for autograd if it was first needed in inference mode.
+
+    Filled on the device: a copy from the host would synchronise.
+    """
+    with torch.inference_mode(False):
+        return torch.full((1,), alpha, dtype=torch.float64, device=device)
+
+
+def dense_rows(tensor: Tensor) -> Tensor:
+    """The tensor with contiguous rows; the output of a projection is not copied."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def empty_output(query: Tensor) -> Tensor:
+    """An empty output (T, B, H, D) for queries (B, H, T, D), in the memory order of the output projection."""
+    batch, heads, queries, head_dim = query.shape
+    return query.new_empty(queries, batch, heads, head_dim)
+
+
+def in_heads(output: Tensor) -> Tensor:
+    """An output (T, B, H, D) as (B, H, T, D).
+
+    Outside of an autograd function, since the view that one returns cannot be modified in place.
+    """
+    return output.permute(1, 2, 0, 3)
+
+
+def gradient_of_alpha(parts: Tensor, alpha: Tensor) -> Tensor:
+    """Sum the gradients of α per sentence, head and perhaps tile, (B, H, …), to α's shape and dtype."""
+    over = None if alpha.numel() == 1 else [dim for dim in range(parts.dim()) if dim != 1]
+    return parts.sum(over).to(alpha.dtype).view(alpha.shape)

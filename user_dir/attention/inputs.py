@@ -1,10 +1,12 @@
-"""The arguments of attention, which ops, kernels, normalizers and modules pass on as one."""
+"""What attention computes from, what computes it, and checks of the first."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Union
+from typing import NamedTuple, Optional, Tuple, Union
 
 from torch import Tensor
+
+from ..entmax.checks import check_causal, check_masks, check_number
 
 
 class AttentionInputs(NamedTuple):
@@ -33,3 +35,59 @@ class KernelInputs(NamedTuple):
     causal: bool
     dropout: float
     seed: Optional[Tensor]  # of dropout, a single number; None without dropout
+
+
+def check_inputs(inputs: AttentionInputs) -> None:
+    """Raise ValueError, naming what is wrong, unless arguments fit :func:`.dispatch.attention`.
+
+    A mask may have size 1 where it broadcasts.
+    """
+    query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, _ = inputs
+    if not query.dim() == key.dim() == value.dim() == 4:
+        raise ValueError(f"queries, keys and values must have 4 dimensions, not {_shapes(query, key, value)}")
+    batch, heads, queries, head_dim = query.shape
+    keys = key.size(2)
+    if key.shape != (batch, heads, keys, head_dim) or value.shape[:3] != key.shape[:3]:
+        raise ValueError("keys and values must be (B, H, S, D), not " + _shapes(query, key, value))
+    check_causal(causal, queries, keys)
+    check_masks(key_padding_mask, attn_mask, (batch, heads, queries, keys))
+    if not 0 <= dropout <= 1:
+        raise ValueError(f"dropout must be a probability from 0 to 1, not {dropout}")
+    if not isinstance(alpha, Tensor):
+        check_number(alpha)
+
+
+def _shapes(*tensors: Tensor) -> str:
+    return "shapes " + ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+
+
+class Backend:
+    """An implementation of attention; a new one is a subclass in its own file and a line in :mod:`.dispatch`.
+
+    Attributes:
+        name: a value of ``--attention-backend``; that of several, if they are for different devices.
+        device: the type of device that it is for, such as ``cpu``; None for all.
+    """
+
+    name = ""
+    device: Optional[str] = None
+
+    def unavailable(self) -> Optional[str]:
+        """Why it cannot be used in this process; None if it can."""
+        return None
+
+    def unsupported(self, inputs: AttentionInputs) -> Optional[str]:
+        """Why it cannot compute these, :meth:`unavailable` or not; None if it can."""
+        return self.unavailable()
+
+    def is_slow(self, inputs: AttentionInputs) -> bool:
+        """Whether a backend further down the table is faster for these, so that ``auto`` takes that."""
+        return False
+
+    def is_trusted(self, inputs: AttentionInputs) -> bool:
+        """Whether ``auto`` may use it for these; it is asked last."""
+        return True
+
+    def compute(self, inputs: AttentionInputs) -> Tuple[Tensor, Optional[Tensor]]:
+        """The results of :func:`.dispatch.attention`, which turns autocast off for tensors of one dtype."""
+        raise NotImplementedError

@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..entmax.masks import check_mask
+from ..entmax.checks import check_mask
 from ..entmax.operators import is_eager
-from .alpha import Alpha
-from .alpha_config import AlphaConfig
+from .alpha import Alpha, AlphaConfig
 from .dispatch import attention
 from .normalizers import NORMALIZERS
 from .normalizers.alpha_entmax import AlphaEntmax
@@ -21,12 +20,9 @@ class EntmaxAttention(nn.MultiheadAttention):
     """``nn.MultiheadAttention`` with α-entmax instead of softmax, and an α for each head.
 
     Constructor, arguments, results and parameters are those of ``nn.MultiheadAttention``, plus ``alpha``, an
-    :class:`Alpha`. At α = 1 it computes the same. It differs in this:
-
-    - A query whose keys are all masked attends to nothing, instead of giving NaN.
-    - Weights are returned as they are before dropout.
-    - ``is_causal`` needs no ``attn_mask``. If there is one, it alone determines what is masked.
-    - Masks may be of different types.
+    :class:`Alpha`. At α = 1 it computes the same, except that a query whose keys are all masked attends to
+    nothing, weights are returned as they are before dropout, masks may be of different types, and
+    ``is_causal`` needs no ``attn_mask``, which alone determines what is masked if it is given.
 
     Args:
         args, options: as for ``nn.MultiheadAttention``.
@@ -62,22 +58,17 @@ class EntmaxAttention(nn.MultiheadAttention):
         Raises:
             ValueError: a parameter is computed from others, by pruning or a parametrization.
         """
-        _check_plain(layer)
-        made = cls(
-            layer.embed_dim,
-            layer.num_heads,
-            layer.dropout,
-            layer.in_proj_bias is not None,
-            layer.bias_k is not None,
-            layer.add_zero_attn,
-            layer.kdim,
-            layer.vdim,
-            layer.batch_first,
-            layer.out_proj.weight.device,
-            layer.out_proj.weight.dtype,
-            alpha=alpha,
-        )
-        for name, parameter in layer.named_parameters(recurse=False):
+        sizes = layer.embed_dim, layer.num_heads, layer.dropout
+        biases = layer.in_proj_bias is not None, layer.bias_k is not None, layer.add_zero_attn
+        other = layer.kdim, layer.vdim, layer.batch_first
+        weight = layer.out_proj.weight
+        made = cls(*sizes, *biases, *other, weight.device, weight.dtype, alpha=alpha)
+        parameters, own = (dict(module.named_parameters(recurse=False)) for module in (layer, made))
+        if parameters.keys() != own.keys():
+            raise ValueError(
+                f"the layer must have the parameters {', '.join(own)}, not {', '.join(parameters)}"
+            )
+        for name, parameter in parameters.items():
             setattr(made, name, parameter)
         made.out_proj = layer.out_proj
         return made.train(layer.training)
@@ -114,7 +105,8 @@ class EntmaxAttention(nn.MultiheadAttention):
             ValueError: shapes or types do not fit.
         """
         if query.is_nested:
-            return self._nested(query, key, value, key_padding_mask, need_weights, attn_mask, is_causal)
+            others = key_padding_mask is not None or attn_mask is not None or need_weights
+            return self._nested(query, query is key and key is value and not others, is_causal)
         batched, (q, k, v) = query.dim() == 3, self._projected(query, key, value)
         if not batched and key_padding_mask is not None:
             key_padding_mask = key_padding_mask.unsqueeze(0)
@@ -140,10 +132,7 @@ class EntmaxAttention(nn.MultiheadAttention):
         """Queries, keys and values in heads, (B, H, T or S, D)."""
         dims = {query.dim(), key.dim(), value.dim()}
         if dims not in ({2}, {3}):
-            raise ValueError(
-                "query, key and value must all have 3 dimensions, or 2 without a batch, not "
-                f"{query.dim()}, {key.dim()} and {value.dim()}"
-            )
+            raise ValueError("query, key and value must all have 3 dimensions, or 2 without a batch")
         if self.in_proj_weight is None:
             weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         else:
@@ -165,11 +154,9 @@ class EntmaxAttention(nn.MultiheadAttention):
         shape = (q.size(0), self.num_heads, q.size(2), k.size(2))
         if mask is not None:
             check_mask(mask)
-            if mask.shape not in (shape[2:], (shape[0] * shape[1], *shape[2:])):
-                raise ValueError(
-                    f"the attn_mask must have the shape {shape[2:]} or {(shape[0] * shape[1], *shape[2:])}, "
-                    f"not {tuple(mask.shape)}"
-                )
+            shapes = shape[2:], (shape[0] * shape[1], *shape[2:])
+            if mask.shape not in shapes:
+                raise ValueError(f"the attn_mask must have a shape of {shapes}, not {tuple(mask.shape)}")
             mask = mask if mask.dim() == 2 else mask.unflatten(0, shape[:2])
         if padding is None or padding.dtype == torch.bool:
             return padding, mask
@@ -198,23 +185,10 @@ class EntmaxAttention(nn.MultiheadAttention):
             added.append((zero, zero))
         return added
 
-    def _nested(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        key_padding_mask: Optional[Tensor],
-        need_weights: bool,
-        attn_mask: Optional[Tensor],
-        is_causal: bool,
-    ) -> Tuple[Tensor, None]:
+    def _nested(self, query: Tensor, self_attention: bool, is_causal: bool) -> Tuple[Tensor, None]:
         """Self-attention in a nested tensor, which TransformerEncoder makes of padded input in evaluation."""
-        others = key_padding_mask is not None or attn_mask is not None or need_weights
-        if query is not key or key is not value or others or not self.batch_first:
-            raise ValueError(
-                "nested tensors need batch_first, self-attention, no masks and need_weights=False; "
-                "use nested.to_padded_tensor(0.0) and a key_padding_mask"
-            )
+        if not self_attention or not self.batch_first:
+            raise ValueError("nested tensors need batch_first, self-attention, no masks and no weights")
         lengths = [each.size(0) for each in query.unbind()]
         x = query.to_padded_tensor(0.0)
         places = torch.arange(x.size(1), device=x.device)
@@ -222,14 +196,3 @@ class EntmaxAttention(nn.MultiheadAttention):
         output, _ = self(x, x, x, padding, need_weights=False, is_causal=is_causal)
         rows = [row[:length] for row, length in zip(output, lengths)]
         return torch.nested.as_nested_tensor(rows), None
-
-
-def _check_plain(layer: nn.MultiheadAttention) -> None:
-    """Raise ValueError if a projection is computed from other parameters, which would be left behind."""
-    projections = [f"{kind}_weight" for kind in ("in_proj", "q_proj", "k_proj", "v_proj")]
-    for name in (*projections, "in_proj_bias", "bias_k", "bias_v"):
-        if getattr(layer, name, None) is not None and name not in layer._parameters:
-            raise ValueError(
-                f"{name} of the layer is computed from other parameters; end that first, with "
-                "torch.nn.utils.prune.remove or torch.nn.utils.parametrize.remove_parametrizations"
-            )

@@ -5,7 +5,7 @@
 
 #pragma once
 
-#include "../cpp/lanes.h"
+#include "lanes.h"
 
 namespace entmax {
 

@@ -1,9 +1,7 @@
 """α-entmax and its loss: public functions with interchangeable implementations; depends on torch only."""
 
-from .differentiable import onnx_translations
 from .loss import entmax_loss, entmax_loss_and_support
-from .op import attention_weights, entmax
-from .selection import has_native
+from .op import attention_weights, entmax, has_native, onnx_translations
 
 __all__ = [
     "attention_weights",

@@ -1,26 +1,29 @@
-"""The native CPU kernel, ``cpu.cpp``, with the interface of ``reference``."""
+"""The native CPU kernels, with the interfaces of :mod:`.reference` and :mod:`.loss_reference`."""
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 from typing import Optional
 
 import torch
 from torch import Tensor
 
-from ..cpp.build import INTEGER, POINTER, NativeKernels, addresses
-from .alpha_checks import check_range
-from .masks import as_numbers, hide
+from .checks import as_numbers, check_range, hide
+from .loss_reference import Settings, new_results
+from .native import INTEGER, POINTER, NativeKernels, addresses
 from .reference import working_dtype
 from .rows import alpha_per_row, as_rows, from_rows, gradient_of_alpha
 
 _FORWARD = [POINTER] * 2 + [INTEGER] * 2 + [POINTER] + [INTEGER] * 2 + [POINTER] * 2 + [INTEGER] * 3
 _BACKWARD = [POINTER] * 4 + [INTEGER] * 2 + [POINTER] + [INTEGER] * 2
 _OUT_OF_RANGE, _SOME_AT_ONE = -1, 1
+_LOSS = [POINTER] * 2 + [INTEGER] * 2 + [ctypes.c_double] * 2 + [INTEGER] + [POINTER] * 3
 
-
-kernels = NativeKernels(
-    Path(__file__).with_suffix(".cpp"), forward=(INTEGER, _FORWARD), backward=(None, _BACKWARD)
+_FOLDER = Path(__file__).parent
+kernels = NativeKernels(_FOLDER / "cpu.cpp", forward=(INTEGER, _FORWARD), backward=(None, _BACKWARD))
+loss_kernels = NativeKernels(
+    _FOLDER / "loss_cpu.cpp", loss_forward=(None, _LOSS), loss_backward=(None, _LOSS)
 )
 
 
@@ -98,3 +101,25 @@ def _vector(alpha: Tensor, scores: Tensor, dim: int) -> tuple[Tensor, int]:
     """α and repeat of :func:`alpha_per_row`, α in float64 to keep its digits near 1."""
     vector, repeat = alpha_per_row(alpha, scores, dim)
     return vector.to(torch.float64), repeat
+
+
+def loss_forward(scores: Tensor, target: Tensor, settings: Settings) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses, sizes of the support, and λ with Σ p for the backward; see ``loss_reference``."""
+    results = new_results(scores, target)
+    _run_loss("loss_forward", scores, target, settings, *results)
+    return results
+
+
+def loss_backward(
+    scores: Tensor, target: Tensor, settings: Settings, solutions: Tensor, grad: Tensor
+) -> Tensor:
+    """The gradient of the scores; see ``loss_reference``."""
+    grad_scores = torch.empty_like(scores)
+    _run_loss("loss_backward", scores, target, settings, solutions, grad.contiguous(), grad_scores)
+    return grad_scores
+
+
+def _run_loss(name: str, scores: Tensor, target: Tensor, settings: Settings, *tensors: Tensor) -> None:
+    alpha, label_smoothing, ignore_index = settings
+    problem = (*addresses(scores, target), *scores.shape, alpha - 1, label_smoothing, ignore_index)
+    loss_kernels[name, scores.dtype](*problem, *addresses(*tensors))

@@ -1,14 +1,21 @@
-"""The α-entmax loss: checks its arguments."""
+"""The α-entmax loss: checks its arguments, chooses an implementation, and is differentiable."""
 
 from __future__ import annotations
+
+from functools import partial
+from types import ModuleType
+from typing import Any, Optional
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .alpha_checks import check_targets
-from .differentiable_loss import loss_and_support
-from .operators import is_eager
+from . import cpu, loss_reference, self_check
+from .checks import check_targets
+from .loss_reference import Settings
+from .native import asked_backend
+from .op import entmax, native_for
+from .operators import define_operator, is_eager, merged_vmap, once, transformed
 from .reference import working_dtype
 
 
@@ -68,17 +75,19 @@ def entmax_loss_and_support(
     if scores.numel() == 0:
         return scores.sum(-1).to(working_dtype(scores.dtype)), torch.zeros_like(target)
     rows, targets = scores.reshape(-1, n), target.reshape(-1).long().contiguous()
-    settings = (float(alpha), float(label_smoothing), ignore_index)
+    settings = Settings(float(alpha), float(label_smoothing), ignore_index)
     if alpha == 1:
-        losses, support = _cross_entropy(rows, targets, *settings[1:])
+        losses, support = _cross_entropy(rows, targets, settings)
+    elif eager:
+        losses, support = _EntmaxLoss.apply(rows, targets, settings, _implementation(rows))
     else:
-        losses, support = loss_and_support(rows, targets, *settings, eager)
+        losses, support, _ = entmax_loss_operator(rows, targets, *settings)
     return losses.view(shape), support.view(shape)
 
 
 def _check(scores: Tensor, target: Tensor, alpha: float, label_smoothing: float) -> None:
     if isinstance(alpha, Tensor) and alpha.requires_grad:
-        raise ValueError("the entmax loss has no gradient of alpha; pass alpha.item() instead of the tensor")
+        raise ValueError("the entmax loss has no gradient of alpha")
     if not 1 <= alpha <= 2:
         raise ValueError(f"alpha of the entmax loss must be from 1 to 2, not {alpha}")
     if not 0 <= label_smoothing <= 1:
@@ -88,18 +97,138 @@ def _check(scores: Tensor, target: Tensor, alpha: float, label_smoothing: float)
     if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
         raise ValueError(f"targets must be integers, not {target.dtype}")
     if scores.dim() == 0 or scores.shape[:-1] != target.shape:
-        raise ValueError(
-            f"scores of shape {tuple(scores.shape)} need targets of shape {tuple(scores.shape[:-1])}, "
-            f"not {tuple(target.shape)}"
-        )
+        shapes = tuple(scores.shape), tuple(target.shape)
+        raise ValueError("scores of shape {} and targets of shape {} do not fit".format(*shapes))
 
 
-def _cross_entropy(
-    rows: Tensor, target: Tensor, label_smoothing: float, ignore_index: int
-) -> tuple[Tensor, Tensor]:
-    rows = rows.to(working_dtype(rows.dtype))
-    losses = F.cross_entropy(
-        rows, target, reduction="none", label_smoothing=label_smoothing, ignore_index=ignore_index
-    )
+def _cross_entropy(rows: Tensor, target: Tensor, settings: Settings) -> tuple[Tensor, Tensor]:
+    rows, (_, smoothing, ignored) = rows.to(working_dtype(rows.dtype)), settings
+    options = {"reduction": "none", "label_smoothing": smoothing, "ignore_index": ignored}
+    losses = F.cross_entropy(rows, target, **options)
     support = (rows.detach() > float("-inf")).sum(-1)
-    return losses, support.masked_fill(target == ignore_index, 0)
+    return losses, support.masked_fill(target == ignored, 0)
+
+
+def _implementation(scores: Tensor) -> ModuleType:
+    """The module that computes the loss of these scores: ``cpu``, ``loss_triton`` or ``loss_reference``."""
+    native = native_for(scores.device.type)
+    if native is None or (native is cpu and not cpu.loss_kernels.available()):
+        return loss_reference
+    if native is cpu:
+        return cpu
+    from . import loss_triton
+
+    if asked_backend() == "native":
+        return loss_triton
+    dtype = working_dtype(scores.dtype)
+    passed = self_check.passes("the α-entmax loss", _problems, scores.device, dtype)
+    return loss_reference if passed is False else loss_triton
+
+
+def _problems(generator: torch.Generator, dtype: torch.dtype) -> self_check.Problems:
+    """Rows of two tiles, some masked, one without a target."""
+    from . import loss_triton
+
+    n = loss_triton.TILE + 7
+    scores, target = 2 * torch.randn(6, n, generator=generator), torch.tensor([0, 1, n - 1, 5, -1, 2])
+    scores[0, n // 2 :] = float("-inf")
+
+    def loss(z: Tensor, alpha: float, implementation: ModuleType) -> tuple[Tensor, ...]:
+        return _EntmaxLoss.apply(z, target.to(z.device), Settings(alpha, 0.0, -1), implementation)[:1]
+
+    for alpha in self_check.ALPHAS[1:]:
+        kernel, plain = (partial(loss, alpha=alpha, implementation=i) for i in (loss_triton, loss_reference))
+        yield kernel, plain, [scores]
+
+
+# ------------------------------------------------------------------------- gradients and operators
+
+
+class _EntmaxLoss(torch.autograd.Function):
+    """Autograd function around an implementation: a module with the functions of ``loss_reference``."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Tensor, target: Tensor, settings: Settings, implementation: ModuleType
+    ) -> tuple[Tensor, Tensor]:
+        ctx.settings, ctx.implementation = settings, implementation
+        losses, support, solutions = implementation.loss_forward(_working(scores), target, settings)
+        ctx.save_for_backward(scores, target, solutions)
+        ctx.mark_non_differentiable(support)
+        return losses, support
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Optional[Tensor], ...]:
+        return _gradient(ctx, grad), None, None, None
+
+
+def _gradient(ctx: Any, grad: Tensor) -> Tensor:
+    scores, target, solutions = ctx.saved_tensors
+    if torch.is_grad_enabled() or transformed():  # torch itself differentiates the plain formula again
+        return _differentiable_gradient(scores, target, ctx.settings, grad)
+    if ctx.implementation is not None and is_eager(scores, grad):
+        given = _working(scores), target, ctx.settings, solutions, grad
+        return ctx.implementation.loss_backward(*given).to(scores.dtype)
+    return entmax_loss_backward(scores, target, *ctx.settings, solutions, grad)
+
+
+def _differentiable_gradient(scores: Tensor, target: Tensor, settings: Settings, grad: Tensor) -> Tensor:
+    """p − (1 − s) e_y − s/n, times the incoming gradient, for second derivatives."""
+    alpha, label_smoothing, ignore_index = settings
+    rows, ignored = scores.to(working_dtype(scores.dtype)), (target == ignore_index)[:, None]
+    correct = target[:, None].masked_fill(ignored, 0)
+    wanted = torch.full_like(rows, label_smoothing / rows.size(1))
+    wanted = wanted.scatter_add(1, correct, torch.full_like(rows, 1 - label_smoothing))
+    without = ignored | (rows == float("-inf")).all(-1, keepdim=True)
+    return ((entmax(rows, alpha) - wanted) * grad[:, None]).masked_fill(without, 0.0).to(scores.dtype)
+
+
+def _working(scores: Tensor) -> Tensor:
+    return scores.to(working_dtype(scores.dtype)).contiguous()
+
+
+def _forward(scores: Tensor, target: Tensor, *settings: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses, support, and (max z, λ, Σ p) by row: zeros from the reference, whose backward solves anew."""
+    check_targets(target, scores.size(-1), settings[2])
+    implementation = _implementation(scores)
+    results = implementation.loss_forward(_working(scores), target.contiguous(), Settings(*settings))
+    if implementation is not loss_reference:
+        return results
+    return *results[:2], torch.zeros_like(_fake_forward(scores, target)[2])
+
+
+def _fake_forward(scores: Tensor, target: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    working = scores.new_empty(scores.shape, dtype=working_dtype(scores.dtype))
+    return loss_reference.new_results(working, target)
+
+
+def _setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
+    scores, target, *settings = inputs
+    ctx.settings, ctx.implementation = Settings(*settings), None
+    ctx.save_for_backward(scores, target, output[2])
+    ctx.mark_non_differentiable(*output[1:])
+
+
+def _backward(scores: Tensor, target: Tensor, *given: Any) -> Tensor:
+    settings, (solutions, grad) = Settings(*given[:3]), given[3:]
+    implementation, rows, target = _implementation(scores), _working(scores), target.contiguous()
+    if implementation is loss_reference:
+        solutions = loss_reference.loss_forward(rows, target, settings)[2]
+    found = implementation.loss_backward(rows, target, settings, solutions.contiguous(), grad)
+    return found.to(scores.dtype)
+
+
+_SETTINGS = "Tensor scores, Tensor target, float alpha, float label_smoothing, int ignore_index"
+entmax_loss_backward = define_operator(
+    f"entmax_loss_backward({_SETTINGS}, Tensor solutions, Tensor grad) -> Tensor",
+    _backward,
+    lambda scores, *given: scores.new_empty(scores.shape),
+    once("this gradient of entmax_loss cannot be differentiated again"),
+)
+entmax_loss_operator = define_operator(
+    f"entmax_loss({_SETTINGS}) -> (Tensor, Tensor, Tensor)",
+    _forward,
+    _fake_forward,
+    (_setup_context, lambda ctx, grad, *_: (_gradient(ctx, grad), *[None] * 4)),
+    merged_vmap((0, 1)),
+)

@@ -12,10 +12,20 @@ https://arxiv.org/abs/2103.10291).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from .reference import entmax_forward
+
+
+class Settings(NamedTuple):
+    """Settings of the loss; see :func:`user_dir.entmax.entmax_loss`."""
+
+    alpha: float  # above 1, up to 2
+    label_smoothing: float
+    ignore_index: int
 
 
 def new_results(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -24,22 +34,16 @@ def new_results(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]
     return scores.new_empty(rows), torch.empty_like(target), scores.new_empty(rows, 3)
 
 
-def loss_forward(
-    scores: Tensor, target: Tensor, alpha: float, label_smoothing: float, ignore_index: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the losses of rows of scores.
+def loss_forward(scores: Tensor, target: Tensor, settings: Settings) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses (rows,), sizes of the support (rows,), and what the backward pass needs: here p.
+
+    A row with a score of NaN or +∞ has the loss NaN; a row that is all −∞ has the loss ∞ and no support.
 
     Args:
         scores: (rows, n), float32 or float64.
         target: (rows,), from 0 to n − 1 or ``ignore_index``.
-        alpha: above 1, up to 2.
-        label_smoothing: s, from 0 to 1.
-        ignore_index: rows with this target have no loss, no support and no gradient.
-
-    Returns:
-        Losses (rows,), sizes of the support (rows,), and what the backward pass needs: here p. A row with a
-        score of NaN or +∞ has the loss NaN; a row that is all −∞ has the loss ∞ and no support.
     """
+    alpha, label_smoothing, ignore_index = settings
     eps = alpha - 1
     ignored = target == ignore_index
     top = scores.amax(-1, keepdim=True)
@@ -60,15 +64,10 @@ def loss_forward(
 
 
 def loss_backward(
-    scores: Tensor,
-    target: Tensor,
-    alpha: float,
-    label_smoothing: float,
-    ignore_index: int,
-    weights: Tensor,
-    grad: Tensor,
+    scores: Tensor, target: Tensor, settings: Settings, weights: Tensor, grad: Tensor
 ) -> Tensor:
     """The gradient of the scores, grad · (p − (1 − s) e_y − s/n), from that of the losses, (rows,)."""
+    _, label_smoothing, ignore_index = settings
     ignored = target == ignore_index
     empty = (weights == 0).all(-1)
     smoothed = weights - label_smoothing / weights.size(-1)

@@ -11,9 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .loss_reference import new_results
-from .triton_powers import exact_power
-from .triton_solver import next_step, unfinished
+from .loss_reference import Settings, new_results
+from .triton_solver import exact_power, next_step, unfinished
 
 TILE = 2048  # elements of a row that a program holds at once
 
@@ -21,48 +20,31 @@ _RUN_TIME = ["scores", "target", "losses", "support", "solutions", "grad", "grad
 _kernel = triton.jit(do_not_specialize=_RUN_TIME)
 
 
-def loss_forward(
-    scores: Tensor, target: Tensor, alpha: float, label_smoothing: float, ignore_index: int
-) -> tuple[Tensor, Tensor, Tensor]:
+def loss_forward(scores: Tensor, target: Tensor, settings: Settings) -> tuple[Tensor, Tensor, Tensor]:
     """Losses, sizes of the support, and λ with Σ p for the backward; see ``loss_reference``."""
     results = new_results(scores, target)
-    _launch(_forward, (scores, target, *results), alpha, label_smoothing, ignore_index)
+    _launch(_forward, (scores, target, *results), settings)
     return results
 
 
 def loss_backward(
-    scores: Tensor,
-    target: Tensor,
-    alpha: float,
-    label_smoothing: float,
-    ignore_index: int,
-    solutions: Tensor,
-    grad: Tensor,
+    scores: Tensor, target: Tensor, settings: Settings, solutions: Tensor, grad: Tensor
 ) -> Tensor:
     """The gradient of the scores; see ``loss_reference``."""
     grad_scores = torch.empty_like(scores)
-    tensors = (scores, target, solutions, grad.contiguous(), grad_scores)
-    _launch(_backward, tensors, alpha, label_smoothing, ignore_index)
+    _launch(_backward, (scores, target, solutions, grad.contiguous(), grad_scores), settings)
     return grad_scores
 
 
-def _launch(kernel, tensors: tuple[Tensor, ...], alpha: float, label_smoothing: float, ignored: int) -> None:
-    scores = tensors[0]
+def _launch(kernel, tensors: tuple[Tensor, ...], settings: Settings) -> None:
+    scores, (rows, n) = tensors[0], tensors[0].shape
     # float64 on the device: a Python float would be passed as float32, and a copy would synchronise
-    settings = torch.full((2,), label_smoothing, dtype=torch.float64, device=scores.device)
-    settings[:1].fill_(alpha - 1)
+    numbers = torch.full((2,), settings.label_smoothing, dtype=torch.float64, device=scores.device)
+    numbers[:1].fill_(settings.alpha - 1)
     dtype = tl.float64 if scores.dtype == torch.float64 else tl.float32
     with torch.cuda.device_of(scores):
-        kernel[(scores.size(0),)](
-            *tensors,
-            settings,
-            scores.size(1),
-            ignored,
-            TILE=TILE,
-            DTYPE=dtype,
-            num_warps=8,
-            enable_fp_fusion=True,
-        )
+        arguments = *tensors, numbers, n, settings.ignore_index
+        kernel[(rows,)](*arguments, TILE=TILE, DTYPE=dtype, num_warps=8, enable_fp_fusion=True)
 
 
 @_kernel
@@ -152,17 +134,9 @@ def _threshold(scores, n, shift, eps, moving, TILE: tl.constexpr, DTYPE: tl.cons
 
 @_kernel
 def _backward(
-    scores,
-    target,
-    solutions,
-    grad,
-    grad_scores,
-    settings,
-    n,
-    ignored,
-    TILE: tl.constexpr,
-    DTYPE: tl.constexpr,
-):
+    scores, target, solutions, grad, grad_scores, settings, n, ignored,
+    TILE: tl.constexpr, DTYPE: tl.constexpr,
+):  # fmt: skip
     """grad · (p − (1 − s) e_y − s/n) of one row."""
     row = tl.program_id(0).to(tl.int64)
     own_column = tl.load(target + row)

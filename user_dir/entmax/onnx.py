@@ -1,4 +1,4 @@
-"""α-entmax in operators of ONNX; needs onnxscript. See :func:`.differentiable.onnx_translations`."""
+"""α-entmax in operators of ONNX; needs onnxscript. See :func:`.op.onnx_translations`."""
 
 from __future__ import annotations
 

@@ -1,19 +1,23 @@
-"""The public function: checks its arguments and selects an implementation."""
+"""The public functions: they check their arguments, choose an implementation, and are differentiable."""
 
 from __future__ import annotations
 
-from typing import Optional, Union
+import functools
+import importlib
+import importlib.util
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor
 
-from . import cpu, reference
-from .alpha_checks import check_dim, check_number, check_range, check_shape
-from .differentiable import Entmax, entmax_operator
-from .masks import check_causal, check_masks, hide
-from .operators import is_eager, number_beside
+from . import cpu, reference, self_check
+from .checks import check_causal, check_dim, check_masks, check_number, check_range, check_shape, hide
+from .native import asked_backend
+from .operators import define_operator, is_eager, number_beside, once, transformed
 from .reference import working_dtype
-from .selection import implementation_for
+from .rows import as_rows, from_rows
 
 
 def entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int = -1) -> Tensor:
@@ -24,8 +28,7 @@ def entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int = -1) -> Tensor
             a weight of exactly 0.
         alpha: a number, or a tensor that broadcasts against ``scores`` with size 1 at ``dim``; for one α
             per head and scores (B, H, T, S), a tensor (H, 1, 1). At least 1. Above 2 the solver is slower,
-            and a weight near 0 depends on the last digits of its score: for scores of N(0, 1), weights are
-            off by up to 2e-4 at α = 3, 4e-3 at 4 and .1 at 10; in float64, by 2e-13, 4e-9 and .02.
+            and weights near 0 are less exact: for scores of N(0, 1), by 2e-4 at α = 3 and 4e-3 at 4.
         dim: the dimension along which the weights sum to 1.
 
     Returns:
@@ -35,15 +38,11 @@ def entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int = -1) -> Tensor
     Raises:
         ValueError: α is below 1, infinite or NaN (the message names the value), its shape does not fit,
             ``dim`` is out of range, or ``scores`` are not floating. On a GPU, an invalid value in an α tensor
-            gives NaN weights instead, because checking it would synchronise with the device. Also raised if
-            ENTMAX_BACKEND has an unknown value or names a backend that is not available.
+            gives NaN weights instead, because checking it would synchronise with the device.
 
     The environment variable ENTMAX_BACKEND selects the implementation: ``native``, compiled for the device,
     or ``reference``, plain torch. The default is the native one where it is available; on a GPU, if it also
-    agrees with the reference on a few rows, which is checked once per process for each device and dtype.
-
-    torch.compile, torch.export, ``torch.func``, fake and meta tensors see an operator of ``torch.library``,
-    which selects its implementation when it runs. Forward-mode differentiation is an error.
+    agrees with the reference on a few rows (:mod:`.self_check`). Forward-mode differentiation is an error.
 
     Source: Peters et al. 2019 (https://arxiv.org/abs/1905.05702), equation 3; the gradient of α is
     Proposition 1 of Correia et al. 2019 (https://arxiv.org/abs/1909.00015).
@@ -71,9 +70,7 @@ def attention_weights(
         Weights (B, H, T, S) of the dtype of ``scores``; zeros for a query whose keys are all masked.
 
     Raises:
-        ValueError: as for :func:`entmax`; the scores do not have four dimensions; a mask does not broadcast
-            to them; the key_padding_mask is not boolean, or the attn_mask neither boolean nor floating; or
-            ``causal`` although T ≠ S.
+        ValueError: as for :func:`entmax`; or shapes or dtypes do not fit.
     """
     if scores.dim() != 4:
         raise ValueError(f"attention scores must be (B, H, T, S), not of shape {tuple(scores.shape)}")
@@ -125,11 +122,182 @@ def _softmax(scores: Tensor, dim: int) -> Tensor:
     weights = None
     if scores.device.type == "cpu" and is_eager(scores):  # another device would have to be waited for
         weights = torch.softmax(scores, dim, dtype=dtype)
-        # A row that is all −inf gives all NaN, so its first entry is enough to detect it. Other NaN
-        # propagate.
+        # A row that is all −inf gives all NaN, of which the first is enough to know. Other NaN propagate.
         if (weights.select(dim, 0) if weights.dim() > 0 else weights).isnan().any():
             weights = None
     if weights is None:
         empty = (scores == float("-inf")).all(dim, keepdim=True)
         weights = torch.softmax(scores.masked_fill(empty, 0.0), dim, dtype=dtype).masked_fill(empty, 0.0)
     return weights if dtype == scores.dtype else weights.to(scores.dtype)
+
+
+# ---------------------------------------------------------------------------------- implementations
+
+
+def implementation_for(scores: Tensor) -> ModuleType:
+    """The module that computes α-entmax of these scores: ``cpu``, ``triton`` or ``reference``.
+
+    Raises:
+        ValueError: ENTMAX_BACKEND has an unknown value, or names an implementation that is not available.
+    """
+    native = native_for(scores.device.type)
+    if native is None or native is cpu or asked_backend() == "native":
+        return native or reference
+    # The reference cannot be captured into a CUDA graph, so without a verdict it is no alternative.
+    passed = self_check.passes("α-entmax", _problems, scores.device, scores.dtype)
+    return reference if passed is False else native
+
+
+def has_native(device: str) -> bool:
+    """Whether compiled code computes α-entmax on a device type, ``cpu`` or ``cuda``."""
+    return native_for(device) is not None
+
+
+def native_for(device: str) -> Optional[ModuleType]:
+    """The module of compiled code for a device type, ``cpu`` or ``triton``; None if there is none.
+
+    Raises:
+        ValueError: the environment variable ENTMAX_BACKEND has an unknown value, or is ``native`` where there
+            is none.
+    """
+    asked = asked_backend()
+    native = None if asked == "reference" else _native(device)
+    if native is None and asked == "native":
+        raise ValueError(f"ENTMAX_BACKEND=native: no native α-entmax is available for {device}; unset it")
+    return native
+
+
+@functools.cache
+def _native(device: str) -> Optional[ModuleType]:
+    if device == "cpu" and cpu.kernels.available():
+        return cpu
+    if device == "cuda" and importlib.util.find_spec("triton") is not None:
+        return importlib.import_module(".triton", __package__)
+    return None
+
+
+def _problems(generator: torch.Generator, dtype: torch.dtype) -> self_check.Problems:
+    """Rows of which a Triton program takes several, one, or one tile by tile."""
+    from . import triton
+
+    alpha = torch.tensor(self_check.ALPHAS).view(-1, 1, 1)
+    for n in (19, 200, triton.RESIDENT + 7):
+        scores = 2 * torch.randn(len(alpha), 3, n, generator=generator)
+        scores[:, 0, n // 2 :] = float("-inf")
+        kernel, plain = (
+            lambda z, a, implementation=implementation: (Entmax.apply(z, a, -1, implementation),)
+            for implementation in (triton, reference)
+        )
+        yield kernel, plain, [scores, alpha]
+
+
+# ------------------------------------------------------------------------ gradients and operators
+
+
+class Entmax(torch.autograd.Function):
+    """Autograd function around an implementation; saves only the output and α.
+
+    An implementation is a module with the ``entmax_forward`` and ``entmax_backward`` of ``reference``; the
+    forward of ``cpu`` takes masks as well.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Tensor, alpha: Tensor, dim: int, implementation: ModuleType, *masks: Any
+    ) -> Tensor:
+        """Weights; see :func:`reference.entmax_forward`."""
+        weights = implementation.entmax_forward(scores, alpha, dim, *masks)
+        ctx.save_for_backward(weights, alpha)
+        ctx.dim, ctx.implementation, ctx.arguments = dim, implementation, 4 + len(masks)
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Optional[Tensor], ...]:
+        """Gradients of scores and α; see :func:`reference.entmax_backward`."""
+        return *_gradients(ctx, grad), *[None] * (ctx.arguments - 2)
+
+
+def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Optional[Tensor]]:
+    weights, alpha = ctx.saved_tensors
+    given = weights, alpha, grad, ctx.dim, ctx.needs_input_grad[1]
+    if torch.is_grad_enabled() or transformed():  # torch itself differentiates the plain formula again
+        return reference.entmax_backward(*given)
+    if ctx.implementation is not None and is_eager(weights, alpha, grad):
+        return ctx.implementation.entmax_backward(*given)
+    grad_scores, grad_alpha = entmax_backward(*given)
+    return grad_scores, grad_alpha if ctx.needs_input_grad[1] else None
+
+
+def _forward(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
+    implementation = implementation_for(scores)
+    if implementation is reference:
+        check_range(alpha)
+    return _in_rows(implementation.entmax_forward(scores, alpha, dim), dim)
+
+
+def _fake_forward(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
+    return _in_rows(torch.empty_like(scores), dim)
+
+
+def _in_rows(tensor: Tensor, dim: int) -> Tensor:
+    """The same numbers in the memory order of the kernels: one row after the other."""
+    if tensor.numel() == 0:
+        return tensor.contiguous()
+    return from_rows(as_rows(tensor, dim), tensor, dim)
+
+
+def _setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
+    _, alpha, ctx.dim = inputs
+    ctx.implementation = None
+    ctx.save_for_backward(output, alpha)
+
+
+def _vmap(operator: Callable, info: Any, in_dims: tuple, scores: Tensor, alpha: Tensor, dim: int) -> tuple:
+    scores_dim, alpha_dim, _ = in_dims
+    if scores_dim is None:
+        scores = scores.expand(info.batch_size, *scores.shape)
+    else:
+        scores = scores.movedim(scores_dim, 0)
+    if alpha_dim is not None:
+        alpha = alpha.movedim(alpha_dim, 0)
+        alpha = alpha.reshape(alpha.shape[:1] + (1,) * (scores.dim() - alpha.dim()) + alpha.shape[1:])
+    if scores.dim() == 1:  # a single score for each entry of the batch
+        alpha = alpha if alpha_dim is None else alpha.unsqueeze(-1)
+        return operator(scores.unsqueeze(-1), alpha, -1).squeeze(-1), 0
+    return operator(scores, alpha, dim if dim < 0 else dim + 1), 0
+
+
+def _backward(weights: Tensor, alpha: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
+    grad_scores, grad_alpha = implementation_for(weights).entmax_backward(weights, alpha, *given)
+    grad_alpha = alpha.new_empty(0) if grad_alpha is None else grad_alpha.contiguous()
+    return _in_rows(grad_scores, given[1]), grad_alpha
+
+
+def _fake_backward(
+    weights: Tensor, alpha: Tensor, grad: Tensor, dim: int, need_alpha: bool
+) -> tuple[Tensor, Tensor]:
+    grad_alpha = alpha.new_empty(alpha.shape if need_alpha else 0)
+    return _in_rows(torch.empty_like(weights), dim), grad_alpha
+
+
+entmax_backward = define_operator(
+    "entmax_backward(Tensor weights, Tensor alpha, Tensor grad, int dim, bool need_alpha) "
+    "-> (Tensor, Tensor)",
+    _backward,
+    _fake_backward,
+    once("the gradient of entmax cannot be differentiated here"),
+)
+entmax_operator = define_operator(
+    "entmax(Tensor scores, Tensor alpha, int dim) -> Tensor",
+    _forward,
+    _fake_forward,
+    (_setup_context, lambda ctx, grad: (*_gradients(ctx, grad), None)),
+    _vmap,
+)
+
+
+def onnx_translations() -> dict[Callable, Any]:
+    """The ``custom_translation_table`` of ``torch.onnx.export(…, dynamo=True)``; needs onnxscript."""
+    from . import onnx
+
+    return {entmax_operator: onnx.entmax}

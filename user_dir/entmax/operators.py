@@ -2,12 +2,16 @@
 
 A kernel reads memory, which traced, fake, meta and batched tensors do not have. Plain tensors skip the
 operators, whose dispatch in Python would take longer than a small kernel (:func:`is_eager`).
+
+Kernels without a second derivative say so. torch's ``once_differentiable`` raises an error only if an
+incoming gradient requires a gradient itself. That of a scalar loss does not, so a gradient penalty or a
+Hessian would silently lose the function's contribution.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Optional
 
 import torch
@@ -22,7 +26,9 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 # Bound here because they are called in each call of a kernel.
 _is_compiling, _has_storage = torch.compiler.is_compiling, torch._C._has_storage
 _is_tracing = torch._C._is_tracing  # by torch.jit.trace, which would not record what a kernel writes
-_transformed, _modes = torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack
+_modes = torch._C._len_torch_dispatch_stack
+transformed = torch._C._are_functorch_transforms_active
+"""Whether a transform of ``torch.func`` is active."""
 
 
 def is_eager(*tensors: Any) -> bool:
@@ -31,17 +37,12 @@ def is_eager(*tensors: Any) -> bool:
     Args:
         tensors: tensors, or None.
     """
-    if _is_compiling() or _is_tracing() or _transformed() or _modes() or forward_ad._current_level >= 0:
+    if _is_compiling() or _is_tracing() or transformed() or _modes() or forward_ad._current_level >= 0:
         return False
     for tensor in tensors:
         if tensor is not None and (type(tensor) not in _PLAIN or tensor.is_meta or not _has_storage(tensor)):
             return False
     return True
-
-
-def transformed() -> bool:
-    """Whether a transform of ``torch.func`` is active."""
-    return _transformed()
 
 
 def exporting_to_onnx() -> bool:
@@ -73,7 +74,7 @@ def define_operator(
     gradient: tuple[Callable, Callable],
     vmap: Optional[Callable] = None,
 ) -> Callable[..., Any]:
-    """Register an operator; what it computes with may depend on the device.
+    """Register an operator, and return it; what it computes with may depend on the device.
 
     Args:
         schema: its name and signature, as in torch's ``native_functions.yaml``.
@@ -81,9 +82,6 @@ def define_operator(
         fake: from the same arguments to empty tensors of the same shapes, dtypes and strides.
         gradient: setup_context and backward, as for :func:`torch.library.register_autograd`.
         vmap: as for :func:`torch.library.register_vmap`, after the operator.
-
-    Returns:
-        The operator.
     """
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     name = schema.partition("(")[0]
@@ -142,3 +140,83 @@ def once(error: str) -> tuple[Callable, Callable]:
         raise RuntimeError(error)
 
     return setup_context, backward
+
+
+class _Once(torch.autograd.Function):
+    """The identity of some gradients, which raises an error where they are differentiated.
+
+    They depend on all further arguments, without which autograd would find no path from a gradient to the
+    function's inputs, and take its derivative for 0.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, error: str, count: int, *given: Optional[Tensor]) -> tuple[Optional[Tensor], ...]:
+        ctx.error = error
+        return tuple(None if grad is None else grad.view_as(grad) for grad in given[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Optional[Tensor]) -> tuple[Optional[Tensor], ...]:
+        raise RuntimeError(ctx.error)
+
+
+def once_differentiable(error: str) -> Callable:
+    """Decorator of the ``backward`` of an autograd function that has no second derivative.
+
+    That is called with ctx, the saved tensors and the incoming gradients. Each differentiable input must be
+    among the saved tensors, itself or as a tensor made of it outside of the function: a copy that the
+    function makes has no path to the input.
+
+    Args:
+        error: message of the RuntimeError that differentiating its gradients raises.
+    """
+
+    def decorate(backward: Callable) -> Callable:
+        @functools.wraps(backward)
+        def once(ctx: Any, *incoming: Any) -> Any:
+            saved = ctx.saved_tensors  # read once: activation checkpointing refuses a second time
+            if not torch.is_grad_enabled():
+                return backward(ctx, saved, *incoming)
+            with torch.no_grad():
+                grads = backward(ctx, saved, *incoming)
+            grads = grads if isinstance(grads, tuple) else (grads,)
+            fresh = (None if grad is None else grad.detach().requires_grad_() for grad in grads)
+            sources = (x for x in (*saved, *incoming) if x is not None and x.requires_grad)
+            return _Once.apply(error, len(grads), *fresh, *sources)
+
+        return once
+
+    return decorate
+
+
+def merged_vmap(merged: Collection[int], seed: Optional[int] = None) -> Callable:
+    """The ``vmap`` of an operator whose results are independent along the first dimension of some arguments.
+
+    The batch becomes part of this dimension. If another argument has it too, the operator runs once for each
+    of its entries; so it does if all entries have one seed, since numbers differ along the dimension.
+
+    Args:
+        merged: the positions of these arguments. All results must have this first dimension, too.
+        seed: the position of the seed of random numbers, a tensor or None.
+    """
+
+    def vmap(operator: Callable, info: Any, in_dims: tuple, *given: Any) -> tuple:
+        size, dims = info.batch_size, list(in_dims)
+        arguments = [x if dim is None else x.movedim(dim, 0) for x, dim in zip(given, dims)]
+        apart = any(dim is not None and place not in (*merged, seed) for place, dim in enumerate(dims))
+        if seed is not None and arguments[seed] is not None:
+            apart = apart or dims[seed] is None
+        if apart:
+            entries = ([x if dim is None else x[i] for x, dim in zip(arguments, dims)] for i in range(size))
+            results = [torch.stack(each) for each in zip(*(operator(*entry) for entry in entries))]
+            return tuple(results), (0,) * len(results)
+        for place in merged:
+            x = arguments[place]
+            if x is not None:
+                x = x if dims[place] is not None else x.expand(size, *x.shape)
+                arguments[place] = x.flatten(0, 1)
+        if seed is not None and arguments[seed] is not None:
+            arguments[seed] = arguments[seed][0]
+        results = [x.unflatten(0, (size, x.size(0) // size)) for x in operator(*arguments)]
+        return tuple(results), (0,) * len(results)
+
+    return vmap

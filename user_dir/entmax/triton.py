@@ -16,8 +16,17 @@ from torch import Tensor
 
 from .reference import working_dtype
 from .rows import alpha_per_row, as_rows, from_rows, gradient_of_alpha
-from .triton_powers import LOG2_E, alpha_terms, epsilon_of, or_one, power
-from .triton_solver import first_width, next_step, solve, unfinished
+from .triton_solver import (
+    LOG2_E,
+    alpha_terms,
+    epsilon_of,
+    first_width,
+    next_step,
+    or_one,
+    power,
+    solve,
+    unfinished,
+)
 
 MIN_BUCKET = 16  # elements of the smallest bucket
 RESIDENT = 4096  # elements of the longest row kept in registers
@@ -176,19 +185,9 @@ def _weights_at(z, lam, eps):
 
 @_kernel
 def _backward_resident(
-    weights,
-    grad,
-    grad_scores,
-    per_row,
-    alpha,
-    n,
-    repeat,
-    alphas,
-    ROWS: tl.constexpr,
-    BUCKET: tl.constexpr,
-    NEED_ALPHA: tl.constexpr,
-    DTYPE: tl.constexpr,
-):
+    weights, grad, grad_scores, per_row, alpha, n, repeat, alphas,
+    ROWS: tl.constexpr, BUCKET: tl.constexpr, NEED_ALPHA: tl.constexpr, DTYPE: tl.constexpr,
+):  # fmt: skip
     """dz of ROWS rows, and their contributions to the gradient of α."""
     at, mask, rows, there, run = _tile(n, repeat, ROWS, BUCKET)
     eps = epsilon_of(alpha, run % alphas, DTYPE)
@@ -204,18 +203,9 @@ def _backward_resident(
 
 @_kernel
 def _backward_tiled(
-    weights,
-    grad,
-    grad_scores,
-    per_row,
-    alpha,
-    n,
-    repeat,
-    alphas,
-    TILE: tl.constexpr,
-    NEED_ALPHA: tl.constexpr,
-    DTYPE: tl.constexpr,
-):
+    weights, grad, grad_scores, per_row, alpha, n, repeat, alphas,
+    TILE: tl.constexpr, NEED_ALPHA: tl.constexpr, DTYPE: tl.constexpr,
+):  # fmt: skip
     """The same for one row of any length, read twice."""
     row = tl.program_id(0)
     eps = epsilon_of(alpha, row // repeat % alphas, DTYPE)

@@ -2,13 +2,10 @@
 
 from .bits import expected_bits, sparsemap_bits, topk_sparsemax_bits
 from .categories import entmax, sparsemax, topk_entmax, topk_sparsemax
-from .estimators import RunningMean, dense, gumbel, nvil, sfe, sfe_plus
-from .families import Bits, Categories
-from .marginal import marginalise
+from .estimators import Bits, Categories, RunningMean, dense, gumbel, nvil, sfe, sfe_plus
 from .mixture import log_mixture
-from .oracles import LinearChain, bits_oracle, budget_oracle
-from .sparsemap import sparsemap
-from .support import Support
+from .sparsemap import LinearChain, bits_oracle, budget_oracle, sparsemap
+from .support import Support, marginalise
 
 __all__ = [
     "Bits",

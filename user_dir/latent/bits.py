@@ -1,6 +1,7 @@
 """Sparse distributions over vectors of D bits, without enumerating the 2^D vectors.
 
-A vector z ∈ {0, 1}^D has the score x·z for scores x of the bits.
+A vector z ∈ {0, 1}^D has the score x·z for scores x of the bits. A score that is not finite, k below 1 and a
+budget outside of 0 … D raise ValueError.
 """
 
 from __future__ import annotations
@@ -13,11 +14,8 @@ from torch import Tensor
 from ..entmax import entmax as entmax_weights
 from ..entmax.reference import working_dtype
 from .categories import is_certified
-from .decomposition import level_sets, systematic
-from .oracles import bits_oracle, budget_oracle
-from .score_checks import check_budget, check_k, check_scores
-from .sparsemap import sparsemap
-from .support import Support
+from .sparsemap import bits_oracle, budget_oracle, sparsemap
+from .support import Support, check_budget, check_k, check_scores
 
 
 def topk_sparsemax_bits(scores: Tensor, k: int) -> Support:
@@ -29,9 +27,6 @@ def topk_sparsemax_bits(scores: Tensor, k: int) -> Support:
 
     Returns:
         A support whose choices are (N, D) of 0 and 1, in the dtype of the scores. O(B k D) memory.
-
-    Raises:
-        ValueError: k is below 1, or a score is not finite.
 
     Source: Correia et al. 2020 (https://arxiv.org/abs/2007.01919), section 4.
     """
@@ -82,9 +77,6 @@ def expected_bits(scores: Tensor, budget: int | None = None) -> Tensor:
     Returns:
         μ (B, D), differentiable in the scores.
 
-    Raises:
-        ValueError: a score is not finite, or the budget is outside 0 … D.
-
     Source: Niculae et al. 2018 (https://arxiv.org/abs/1802.04223), equation 6, for this set of vertices.
     """
     check_scores(scores, finite=True)
@@ -125,9 +117,6 @@ def sparsemap_bits(scores: Tensor, budget: int | None = None, solver: str = "dec
 
     Returns:
         A support whose choices are (N, D) of 0 and 1, in the dtype of the scores.
-
-    Raises:
-        ValueError: a score is not finite, the budget is outside 0 … D, or the solver is unknown.
     """
     check_scores(scores, finite=True)
     if solver == "decomposition":
@@ -145,3 +134,52 @@ def sparsemap_bits(scores: Tensor, budget: int | None = None, solver: str = "dec
     oracle = bits_oracle if budget is None else budget_oracle(budget)
     found = sparsemap(torch.cat((scores, torch.zeros_like(scores)), dim=1), oracle)
     return Support(found.choices[:, :size], found.weights, found.batch, found.certified)
+
+
+def level_sets(mean: Tensor) -> tuple[Tensor, Tensor]:
+    """Nested vectors: those of the bits whose mean exceeds a level.
+
+    Args:
+        mean: μ (B, D), in [0, 1].
+
+    Returns:
+        Boolean vectors (B, D + 1, D) and weights (B, D + 1) with Σ weights · vectors = μ. The weights are
+        differences of neighbours in the sorted μ, and differentiable; that of equal neighbours is exactly 0.
+    """
+    levels, order = mean.sort(dim=1, descending=True)
+    zero = torch.zeros_like(levels[:, :1])
+    ends = torch.cat((zero + 1, levels, zero), dim=1)
+    rank = order.argsort(dim=1)
+    number = torch.arange(mean.size(1) + 1, device=mean.device).view(1, -1, 1)
+    return rank.unsqueeze(1) < number, ends[:, :-1] - ends[:, 1:]
+
+
+def systematic(mean: Tensor, budget: int) -> tuple[Tensor, Tensor]:
+    """All outcomes of systematic sampling: every vector has ⌊Σμ⌋ or ⌈Σμ⌉ bits that are 1.
+
+    With c the cumulative sums of μ, the outcome of a start u ∈ [0, 1) has bit i if u, u + 1, u + 2 … falls
+    between c_(i−1) and c_i. Outcomes change at the fractional parts of c.
+
+    Args:
+        mean: μ (B, D), in [0, 1].
+        budget: an upper bound of Σ μ that rounding must not exceed.
+
+    Returns:
+        Boolean vectors (B, D + 1, D) and differentiable weights (B, D + 1) with Σ weights · vectors = μ.
+        Weights that are no more than the rounding of a sum of D numbers are 0.
+    """
+    sums = mean.cumsum(1)
+    sums = sums - (sums - budget).clamp_min(0).detach()
+    fractions = (sums - sums.detach().floor()).sort(dim=1).values
+    zero = torch.zeros_like(fractions[:, :1])
+    ends = torch.cat((zero, fractions, zero + 1), dim=1)
+    weights = ends[:, 1:] - ends[:, :-1]
+    with torch.no_grad():
+        start = ((ends[:, 1:] + ends[:, :-1]) / 2).unsqueeze(2)
+        # the number of u, u + 1, … below c, for c_0 = 0 and each c_i
+        below = torch.cat((zero, sums), dim=1).unsqueeze(1) - start
+        below.ceil_().clamp_min_(0)
+        vectors = below[:, :, 1:] > below[:, :, :-1]
+    # Fractional parts that are equal, but for this rounding, leave intervals whose vector may be wrong.
+    rounding = mean.size(1) * torch.finfo(mean.dtype).eps
+    return vectors, torch.where(weights > rounding, weights, 0.0)

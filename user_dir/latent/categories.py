@@ -7,8 +7,7 @@ from torch import Tensor
 
 from ..entmax import entmax as entmax_weights
 from ..entmax.reference import working_dtype
-from .score_checks import check_k, check_scores
-from .support import Support
+from .support import Support, check_k, check_scores
 
 
 def entmax(scores: Tensor, alpha: float | Tensor) -> Support:
@@ -44,9 +43,6 @@ def topk_entmax(scores: Tensor, k: int, alpha: float | Tensor) -> Support:
         scores: (B, n); −∞ excludes a choice.
         k: the largest number of choices of an example.
         alpha: as for :func:`entmax`. No example with α = 1 is certified if k < n.
-
-    Raises:
-        ValueError: as for :func:`entmax`; or k is below 1.
 
     Source: Correia et al. 2020 (https://arxiv.org/abs/2007.01919), section 3.1.
     """

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..entmax.once import once_differentiable
-from ..entmax.operators import is_eager
-from . import mixture_cpu, mixture_operator
-from .mixture_pairs import ONCE, check_pairs, gradients_of_pairs, sum_of_pairs, weighted_softmax
+from ..entmax import has_native
+from ..entmax.native import INTEGER, POINTER, NativeKernels, addresses
+from ..entmax.operators import define_operator, is_eager, merged_vmap, once, once_differentiable
+
+ONCE = "log_mixture cannot be differentiated twice"
+
+_PROBLEM = [POINTER] * 3 + [INTEGER] * 2
+kernels = NativeKernels(
+    Path(__file__).with_name("mixture_cpu.cpp"),
+    mixture_forward=(None, _PROBLEM + [POINTER] * 3),
+    mixture_backward=(None, _PROBLEM + [POINTER] * 5),
+)
 
 
 def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tensor:
@@ -44,14 +53,14 @@ def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tens
 @torch.jit.unused
 def _log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tensor:
     if not is_eager(logits, weights, row):
-        return mixture_operator.log_mixture(logits, weights, row, rows)[0]
-    if mixture_cpu.suits(logits):
+        return log_mixture_operator(logits, weights, row, rows)[0]
+    if suits(logits):
         return _NativeLogMixture.apply(logits, weights, row, rows)
     return _LogMixture.apply(logits, weights, row, rows, logits[:0].clone())
 
 
 class _LogMixture(torch.autograd.Function):
-    """In plain torch, with the backward of :func:`.mixture_pairs.gradients_of_pairs`."""
+    """In plain torch, with the backward of :func:`gradients_of_pairs`."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, weights: Tensor, row: Tensor, rows: int, nothing: Tensor) -> Tensor:
@@ -73,7 +82,7 @@ class _NativeLogMixture(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tensor:
-        log_p, *saved = mixture_cpu.log_mixture(logits, weights, row, rows)
+        log_p, *saved = native_log_mixture(logits, weights, row, rows)
         ctx.save_for_backward(logits, weights, row, *saved)
         return log_p
 
@@ -82,5 +91,181 @@ class _NativeLogMixture(torch.autograd.Function):
     def backward(ctx: Any, saved: tuple, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         given = (*saved, grad)
         if not is_eager(grad):  # several gradients at once, as for a vectorised Jacobian
-            return *mixture_operator.backward_operator(*given), None, None
-        return *mixture_cpu.gradients(*given), None, None
+            return *log_mixture_backward(*given), None, None
+        return *native_gradients(*given), None, None
+
+
+# ------------------------------------------------------------------------------- pairs, in plain torch
+
+
+def check_pairs(values: Tensor, weights: Tensor, row: Tensor, rows: int) -> None:
+    """Raise ValueError unless a weight and a row belong to each of N vectors; TorchScript can compile it.
+
+    The kernel trusts these sizes: it would read and write beyond the ends of shorter tensors. The gradient of
+    a weight that is 0 would be 0 / 0.
+
+    Args:
+        values: (N, …), logits or the features they are made of.
+        weights, row, rows: see :func:`log_mixture`.
+    """
+    shape = values.shape[:1]
+    if values.dim() != 2 or weights.shape != shape or row.shape != shape:
+        # as lists, which TorchScript can print too
+        shapes = f"{list(values.shape)}, {list(weights.shape)} and {list(row.shape)}"
+        raise ValueError("values, weights and row must be (N, …), (N,) and (N,), not " + shapes)
+    if weights.device != values.device or row.device != values.device:
+        raise ValueError("values, weights and row must be on one device")
+    if row.is_cuda:  # looking at them would synchronise with the device
+        return
+    if not torch.jit.is_scripting():  # noqa: SIM102  for TorchScript
+        if not is_eager(row):  # the operator looks
+            return
+    row = row.long()  # narrow integers would wrap the number that they are compared with
+    wrong = (row < 0) | (row >= rows)
+    if bool(wrong.any()) or bool((row[1:] < row[:-1]).any()):
+        raise ValueError(f"row must ascend from 0 to {rows - 1}, so that the pairs of a row are together")
+    if bool((weights <= 0).any()):
+        raise ValueError(f"weights must be positive, not {weights.min()}; leave out pairs of weight 0")
+
+
+def first_pairs(row: Tensor, rows: int) -> Tensor:
+    """The first pair of each row, and N: (R + 1,)."""
+    return torch.searchsorted(row.long().contiguous(), torch.arange(rows + 1, device=row.device))
+
+
+def weighted_softmax(logits: Tensor, weights: Tensor) -> Tensor:
+    """π_n softmax(z_n), (N, V)."""
+    return torch.softmax(logits, 1).mul_(weights.to(logits.dtype).unsqueeze(1))
+
+
+def sum_of_pairs(weighted: Tensor, row: Tensor, rows: int) -> Tensor:
+    """The sum of each row's pairs (R, V), at least the smallest normal number."""
+    total = torch.zeros(rows, weighted.size(1), dtype=weighted.dtype, device=weighted.device)
+    return normal(total.index_add_(0, row, weighted))
+
+
+def normal(probabilities: Tensor) -> Tensor:
+    """Raise probabilities to the smallest normal number at least, in place."""
+    return probabilities.clamp_min_(1e-37 if probabilities.dtype == torch.float32 else 1e-300)
+
+
+def gradients_of_pairs(
+    weighted: Tensor, total: Tensor, weights: Tensor, row: Tensor, grad: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradients of logits and weights, in few passes over (N, V), which are most of the cost.
+
+    With g (R, V) the gradient of the result, q_n = π_n softmax(z_n) the weighted distributions (N, V), m the
+    total, that is the mixture (R, V), and c_n = q_n g/m: the gradient
+    of z_n is c_n − q_n Σ_v c_nv / π_n, and that of π_n is Σ_v c_nv / π_n.
+    """
+    grad_logits = (grad / total).index_select(0, row).mul_(weighted)
+    grad_weights = grad_logits.sum(1) / weights.to(grad.dtype)
+    grad_logits.addcmul_(weighted, grad_weights.unsqueeze(1), value=-1)
+    return grad_logits, grad_weights.to(weights.dtype)
+
+
+# ------------------------------------------------------------------------------- the kernel for a CPU
+
+
+def suits(logits: Tensor) -> bool:
+    """Whether the kernel is there for these logits."""
+    on_cpu = logits.device.type == "cpu" and logits.size(1) > 0
+    return on_cpu and has_native("cpu") and kernels.available()
+
+
+def new_results(logits: Tensor, rows: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """What the forward writes: log-probabilities and mixture (R, V), and two numbers per pair (N, 2)."""
+    log_p = logits.new_empty(rows, size)
+    return log_p, torch.empty_like(log_p), logits.new_empty(len(logits), 2)
+
+
+def run_kernel(name: str, logits: Tensor, weights: Tensor, first: Tensor, *tensors: Tensor) -> None:
+    """Run ``mixture_forward`` or ``mixture_backward``; all tensors are contiguous.
+
+    Args:
+        logits: z (N, V), in the order of their rows.
+        weights: π (N,).
+        first: (R + 1,), the first pair of each row, and N.
+        tensors: the numbers per pair and the mixture; the log-probabilities, or their gradient and those of
+            logits and weights. It writes what :func:`new_results` made, or the last two.
+    """
+    assert all(x.is_contiguous() for x in (logits, weights, first, *tensors)), "the kernel ignores strides"
+    problem = (*addresses(logits, weights, first), len(first) - 1, logits.size(1))
+    kernels[name, logits.dtype](*problem, *addresses(*tensors))
+
+
+def native_log_mixture(
+    logits: Tensor, weights: Tensor, row: Tensor, rows: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What :func:`new_results` says, from tensors of any strides and the row of each pair."""
+    log_p, mixture, pairs = new_results(logits, rows, logits.size(1))
+    same = weights.to(logits.dtype).contiguous()
+    run_kernel("mixture_forward", logits.contiguous(), same, first_pairs(row, rows), pairs, mixture, log_p)
+    return log_p, mixture, pairs
+
+
+def native_gradients(
+    logits: Tensor, weights: Tensor, row: Tensor, mixture: Tensor, pairs: Tensor, grad: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Of logits and weights, given what :func:`native_log_mixture` returned."""
+    logits, same = logits.contiguous(), weights.to(logits.dtype).contiguous()
+    grads = torch.empty_like(logits), torch.empty_like(same)
+    kept = pairs.contiguous(), mixture.contiguous(), grad.contiguous()
+    run_kernel("mixture_backward", logits, same, first_pairs(row, len(mixture)), *kept, *grads)
+    return grads[0], grads[1].to(weights.dtype)
+
+
+# ---------------------------------------------------------------------------------------- operators
+
+
+def _forward(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The logarithm, the mixture (R, V), and two numbers of each pair, which plain torch leaves 0."""
+    check_pairs(logits, weights, row, rows)
+    if suits(logits):
+        return native_log_mixture(logits, weights, row, rows)
+    log_p, mixture, pairs = new_results(logits, rows, logits.size(1))
+    total = sum_of_pairs(weighted_softmax(logits, weights), row, rows)
+    return log_p.copy_(total.log()), mixture.copy_(total), pairs.zero_()
+
+
+def _fake_forward(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    return new_results(logits, rows, logits.size(1))
+
+
+def _setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*inputs[:3], *output[1:])
+    ctx.mark_non_differentiable(*output[1:])
+
+
+def _gradients(ctx: Any, grad: Tensor, *_: Any) -> tuple:
+    return *log_mixture_backward(*ctx.saved_tensors, grad), None, None
+
+
+def _backward(
+    logits: Tensor, weights: Tensor, row: Tensor, mixture: Tensor, pairs: Tensor, grad: Tensor
+) -> tuple[Tensor, Tensor]:
+    if suits(logits):
+        return native_gradients(logits, weights, row, mixture, pairs, grad)
+    found = gradients_of_pairs(weighted_softmax(logits, weights), mixture, weights, row, grad)
+    return found[0].contiguous(), found[1]
+
+
+def _fake_backward(logits: Tensor, weights: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
+    return logits.new_empty(logits.shape), weights.new_empty(weights.shape)
+
+
+log_mixture_backward = define_operator(
+    "log_mixture_backward(Tensor logits, Tensor weights, Tensor row, Tensor mixture, Tensor pairs, "
+    "Tensor grad) -> (Tensor, Tensor)",
+    _backward,
+    _fake_backward,
+    once(ONCE),
+    merged_vmap(()),
+)
+log_mixture_operator = define_operator(
+    "log_mixture(Tensor logits, Tensor weights, Tensor row, SymInt rows) -> (Tensor, Tensor, Tensor)",
+    _forward,
+    _fake_forward,
+    (_setup_context, _gradients),
+    merged_vmap(()),
+)

@@ -5,7 +5,7 @@
 
 #include <ATen/Parallel.h>
 
-#include "../entmax/rows.h"
+#include "rows.h"
 
 namespace {
 

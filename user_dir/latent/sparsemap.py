@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from ..entmax.reference import working_dtype
-from .oracles import Oracle
-from .score_checks import check_scores
-from .support import Support
+from .support import Support, check_budget, check_scores
+
+Oracle = Callable[[Tensor], Tensor]
+"""From the scores of the parts of a structure to the best structure, a vector of 0 and 1 by part."""
 
 _TOLERANCE = 1e-9
 _ROUNDING = 1e-10  # of a weight: what an optimum found to this tolerance does not determine
@@ -24,7 +28,7 @@ def sparsemap(
 
     Args:
         scores: x (B, P), finite: the scores of the parts of a structure.
-        oracle: from scores (P,) in float64 to the best structure, a vector (P,) of 0 and 1 (:mod:`.oracles`).
+        oracle: from scores (P,) in float64 to the best structure, a vector (P,) of 0 and 1.
         unregularised: how many of the last parts, such as transitions, are left out of the norm.
         max_iterations: calls of the oracle per example, by default 10 P + 100; an example that needs more is
             not certified.
@@ -54,8 +58,7 @@ def sparsemap(
         found = active.structures.to(working)
         moved = found @ working
         curvature = active.curvature().to(working)
-        found_weights = active.weights.to(working) + curvature @ (moved - moved.detach())
-        weights.append(found_weights.to(row.dtype))
+        weights.append((active.weights.to(working) + curvature @ (moved - moved.detach())).to(row.dtype))
         structures.append(found.to(row.dtype))
         batch.append(torch.full((len(found),), example, device=scores.device))
     return Support(
@@ -87,10 +90,7 @@ class _ActiveSet:
             best = self._best(slope)
             gain = float(slope @ best) - threshold
             if gain < -1e3 * self.tolerance:
-                raise ValueError(
-                    f"the oracle's answer has the score {gain + threshold:g}, but another structure that it "
-                    f"gave before has {threshold:g}: it is not the best structure"
-                )
+                raise ValueError("the oracle's answer is not the best structure: it gave a better one before")
             if gain <= self.tolerance or bool((self.structures == best).all(1).any()):
                 return True
             self._add(best)
@@ -139,9 +139,8 @@ class _ActiveSet:
         products = _after_one(shared @ new)
         combination = self.inverse @ products
         weight = 0.0
-        if (
-            float(new @ new - products @ combination) < 1e-9 * self.regularised
-        ):  # its distance from S, squared
+        distance = float(new @ new - products @ combination)  # from S, squared
+        if distance < 1e-9 * self.regularised:
             # Weight moves from the affine combination of S that equals the new structure to that structure.
             limits = torch.where(combination[1:] > 1e-9, self.weights / combination[1:], float("inf"))
             weight, drop = (each.item() for each in limits.min(0))
@@ -161,18 +160,88 @@ class _ActiveSet:
         answer = torch.as_tensor(self.oracle(scores), device=scores.device)
         if answer.shape != scores.shape:
             raise ValueError(
-                f"the oracle's answer has shape {tuple(answer.shape)}, not {tuple(scores.shape)}, that of "
-                "the scores"
+                f"the oracle's answer has shape {tuple(answer.shape)}, not {tuple(scores.shape)}"
             )
         answer = answer.to(scores)
-        wrong = (answer != 0) & (answer != 1)
-        if bool(wrong.any()):
-            raise ValueError(
-                f"the oracle's answer is no structure: entry {int(wrong.nonzero()[0])} is "
-                f"{float(answer[wrong][0]):g}, not 0 or 1"
-            )
+        if not bool(((answer == 0) | (answer == 1)).all()):
+            raise ValueError("the oracle's answer is no structure: it has entries that are not 0 or 1")
         return answer
 
 
 def _after_one(values: Tensor) -> Tensor:
     return torch.nn.functional.pad(values, (1, 0), value=1.0)
+
+
+# ------------------------------------------------------------------------------------------ oracles
+
+
+def bits_oracle(scores: Tensor) -> Tensor:
+    """The best vector of D bits, as [z; 1 − z] (2 D,) for the scores of ones and zeros (2 D,)."""
+    ones, zeros = scores.chunk(2)
+    bits = ones > zeros
+    return torch.cat((bits, ~bits)).to(scores.dtype)
+
+
+def budget_oracle(budget: int) -> Oracle:
+    """An oracle as :func:`bits_oracle` for vectors of which at most ``budget`` bits are 1."""
+
+    def best(scores: Tensor) -> Tensor:
+        ones, zeros = scores.chunk(2)
+        check_budget(budget, ones.numel())
+        gain = ones - zeros
+        bits = torch.zeros_like(gain, dtype=torch.bool)
+        bits[gain.topk(budget).indices] = True
+        bits &= gain > 0
+        return torch.cat((bits, ~bits)).to(scores.dtype)
+
+    return best
+
+
+@dataclass(frozen=True)
+class LinearChain:
+    """The best sequence of states, by the Viterbi algorithm.
+
+    Its parts are the states at each step (steps · states), followed by the transitions between neighbouring
+    steps ((steps − 1) · states · states, from state i to state j). Only the states are regularised if
+    ``transitions`` is passed to :func:`.sparsemap.sparsemap` as ``unregularised``.
+    """
+
+    steps: int
+    states: int
+
+    @property
+    def transitions(self) -> int:
+        """The number of parts that are transitions."""
+        return (self.steps - 1) * self.states * self.states
+
+    @property
+    def parts(self) -> int:
+        """The number of parts."""
+        return self.steps * self.states + self.transitions
+
+    def __call__(self, scores: Tensor) -> Tensor:
+        """The best sequence (parts,) for scores (parts,); raises ValueError if their number is wrong."""
+        if scores.shape != (self.parts,):
+            raise ValueError(f"the chain has {self.parts} parts, but scores are {tuple(scores.shape)}")
+        unary, binary = scores.split((self.steps * self.states, self.transitions))
+        unary = unary.view(self.steps, self.states)
+        binary = binary.view(self.steps - 1, self.states, self.states)
+        best, origins = unary[0], []
+        for step in range(1, self.steps):
+            best, origin = (best.unsqueeze(1) + binary[step - 1]).max(0)
+            best = best + unary[step]
+            origins.append(origin)
+        path = [int(best.argmax())]
+        for origin in reversed(origins):
+            path.append(int(origin[path[-1]]))
+        return self.structure(path[::-1])
+
+    def structure(self, path: list[int], dtype: torch.dtype = torch.float64) -> Tensor:
+        """The parts (parts,) of a sequence of states."""
+        unary = torch.zeros(self.steps, self.states, dtype=dtype)
+        binary = torch.zeros(self.steps - 1, self.states, self.states, dtype=dtype)
+        for step, state in enumerate(path):
+            unary[step, state] = 1
+            if step:
+                binary[step - 1, path[step - 1], state] = 1
+        return torch.cat((unary.flatten(), binary.flatten()))

@@ -14,12 +14,10 @@ from torch import Tensor, nn
 from ..attention import Alpha, AlphaConfig
 from ..attention.dense import attention_scores
 from ..entmax import attention_weights, has_native
-from ..entmax.once import once_differentiable
+from ..entmax.operators import once_differentiable
 from ..entmax.reference import entmax_forward
 from ..errors import UserError
-from ..latent import mixture_cpu
-from ..latent.mixture import log_mixture
-from ..latent.mixture_pairs import check_pairs, first_pairs, normal
+from ..latent.mixture import check_pairs, first_pairs, kernels, log_mixture, new_results, normal, run_kernel
 from .layers import AdaptivelySparseDecoder, linear, multiply, suits_onednn, use_onednn
 from .settings import alpha_configs, setting
 
@@ -268,7 +266,7 @@ def _vocabulary_mixture(
         and vocabulary.numel() > 0
         and not torch.is_autocast_enabled("cpu")
         and has_native("cpu")
-        and mixture_cpu.kernels.available()
+        and kernels.available()
     )
     if not in_blocks:
         return log_mixture(linear(features, vocabulary, None), weights, row, rows)
@@ -279,11 +277,12 @@ def _vocabulary_mixture(
 class _Blockwise(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, features: Tensor, vocabulary: Tensor, weights: Tensor, first: Tensor) -> Tensor:
-        log_p, mixture, pairs = mixture_cpu.new_results(features, len(first) - 1, len(vocabulary))
+        log_p, mixture, pairs = new_results(features, len(first) - 1, len(vocabulary))
         kept = []
         for rows, some, offsets in _blocks(first, len(vocabulary)):
             logits = _product(features[some], vocabulary)
-            mixture_cpu.forward(logits, weights[some], offsets, log_p[rows], mixture[rows], pairs[some])
+            results = pairs[some], mixture[rows], log_p[rows]
+            run_kernel("mixture_forward", logits, weights[some], offsets, *results)
             if any(ctx.needs_input_grad):
                 kept.append(logits)
         ctx.save_for_backward(features, vocabulary, weights, first, mixture, pairs, *kept)
@@ -298,8 +297,8 @@ class _Blockwise(torch.autograd.Function):
         grad = grad.contiguous()
         for logits, (rows, some, offsets) in zip(kept, _blocks(first, len(vocabulary))):
             grad_logits = torch.empty_like(logits)
-            given = logits, weights[some], offsets, mixture[rows], pairs[some], grad[rows]
-            mixture_cpu.backward(*given, grad_logits, grad_weights[some])
+            given = logits, weights[some], offsets, pairs[some], mixture[rows], grad[rows]
+            run_kernel("mixture_backward", *given, grad_logits, grad_weights[some])
             grad_features[some] = _product(grad_logits, vocabulary.t())
             grad_vocabulary += _product(features[some].t(), grad_logits.t()).t()
         return grad_features, grad_vocabulary, grad_weights, None

@@ -10,7 +10,7 @@ from ..attention import Alpha, AlphaConfig, AttentionInputs, unsupported
 from ..attention.dense import attention_scores
 from ..attention.length_scaling import visible_keys
 from ..attention.normalizers import NORMALIZERS
-from ..entmax.masks import check_mask
+from ..entmax.checks import check_mask
 from ..errors import UserError, exit_on_user_error
 
 

@@ -1,6 +1,11 @@
-"""The attention normalizers: a file for each, and a line here that registers it."""
+"""The attention normalizers: each is a class in a file of this folder, which :func:`register` adds."""
 
-from . import alpha_entmax, fixed_patterns, rela  # noqa: F401
+import importlib
+import pkgutil
+
 from .base import NORMALIZERS, Normalizer, register
 
 __all__ = ["NORMALIZERS", "Normalizer", "register"]
+
+for module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{module.name}")

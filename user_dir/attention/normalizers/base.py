@@ -13,9 +13,9 @@ from ..inputs import AttentionInputs
 class Normalizer(nn.Module):
     """How the heads of one attention module turn scores into weights, and weights into outputs.
 
-    A new one is a subclass in a file of its own, with :func:`register` and its name in the imports of
-    ``__init__.py``. It defines :meth:`weights`; or :meth:`forward`, if it has an α, or changes queries or
-    values, or gives some heads weights of another kind. TorchScript compiles both. It may have parameters.
+    A new one is a subclass in a file of its own, with :func:`register`. It defines :meth:`weights`; or
+    :meth:`forward`, if it has an α, or changes queries or values, or gives some heads weights of another
+    kind. TorchScript compiles both. It may have parameters.
 
     Attributes:
         name: the value of ``--attention-normalizer``.
@@ -70,10 +70,16 @@ class Normalizer(nn.Module):
         """
         query, key, value = widened(inputs.query, inputs.key, inputs.value)
         scores = attention_scores(query, key, inputs.key_padding_mask, inputs.attn_mask, inputs.causal)
-        return weighted_values(self.weights(scores), value, inputs)
+        # Without any key, torch.softmax and the like give NaN, and NaN gradients.
+        empty = (scores == -float("inf")).all(-1, keepdim=True)
+        weights = self.weights(scores.masked_fill(empty, 0.0)).masked_fill(empty, 0.0)
+        return weighted_values(weights, value, inputs)
 
     def weights(self, scores: Tensor) -> Tensor:
-        """Weights of scores, (B, H, T, S), in the scores' dtype: exactly 0 for a score of −∞."""
+        """Weights of scores, (B, H, T, S), in the scores' dtype: exactly 0 for a score of −∞.
+
+        Queries without any key, whose scores are all −∞, are taken care of: each row has a finite score.
+        """
         raise NotImplementedError
 
 

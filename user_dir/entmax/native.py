@@ -17,6 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 # By PyTorch's name. -march=native would give code that other processors sharing the cache may not run.
 INSTRUCTIONS = {
     "AVX512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"],
@@ -25,32 +28,27 @@ INSTRUCTIONS = {
 FLAGS = ["-O3", "-fopenmp", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"]
 FLAGS += ["-fwrapv"]  # exponents in lanes whose value is discarded may overflow
 
-# What they need of a processor, as Linux calls it; the same as PyTorch asks for.
-_NEEDED = {"AVX512": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"}, "AVX2": {"avx2", "fma"}}
-
-logger = logging.getLogger(__name__)
+HEADERS = Path(__file__).parent  # lanes.h and rows.h, which sources in any folder include
 
 POINTER, INTEGER = ctypes.c_void_p, ctypes.c_int64
+
+logger = logging.getLogger(__name__)
 
 
 class NativeKernels(dict):
     """The functions of a C++ file by (name, dtype); the file is compiled at its first use on a machine.
 
-    They take numbers, and addresses of data. A dtype is NumPy's, PyTorch's, or the name of either.
+    They take numbers, and addresses of data. A dtype is PyTorch's.
 
     Args:
         source: ``FOLDER/FILE.cpp`` with a function ``FOLDER_NAME_DTYPE`` for each name and dtype.
-        with_torch: the file needs PyTorch, which is imported to compile it.
+        with_torch: the file needs PyTorch.
         signatures: for each name, the type that it returns and those that it takes, as ctypes types.
     """
 
     def __init__(self, source: Path, *, with_torch: bool = True, **signatures: tuple):
         super().__init__()
         self.source, self.with_torch, self.signatures = source, with_torch, signatures
-
-    def built(self) -> bool:
-        """Whether the file is compiled already, so that its first use takes no time."""
-        return (cache_folder() / self._name()).is_file()
 
     def available(self) -> bool:
         """Whether the functions can be called; if not, the first call warns."""
@@ -74,10 +72,8 @@ class NativeKernels(dict):
             lines = str(error).strip().split("\n")
             reason = next((line for line in lines if "error:" in line), lines[0])
             logger.warning(
-                "cannot build the native kernel of %s (%s); using a slower implementation. Install a C++ "
-                "compiler, or set ENTMAX_BACKEND=reference to turn native kernels off",
-                self.source.parent.name,
-                reason,
+                "cannot build the native kernel of %s (%s); using a slower implementation",
+                *(self.source.parent.name, reason),
             )
             return None
 
@@ -86,8 +82,6 @@ class NativeKernels(dict):
         system = (platform.system(), platform.machine(), *platform.libc_ver())
         parts = [*_flags(), os.environ.get("CXX", ""), *system]
         if self.with_torch:
-            import torch
-
             parts.append(torch.__version__)
         files = dict.fromkeys(_with_included(self.source))
         text = b"".join(file.read_bytes() for file in files) + "\n".join(parts).encode()
@@ -95,18 +89,13 @@ class NativeKernels(dict):
         return f"{self.source.parent.name}_{self.source.stem}_{digest[:16]}.so"
 
 
-def addresses(*arrays: Any) -> list[int | None]:
-    """Of the data of tensors or NumPy's arrays; None, a null pointer, for None."""
-    return [None if each is None else _address(each) for each in arrays]
-
-
-def _address(array: Any) -> int:
-    found: int = array.data_ptr() if hasattr(array, "data_ptr") else array.ctypes.data
-    return found
+def addresses(*tensors: Tensor | None) -> list[int | None]:
+    """Of the data of tensors; None, a null pointer, for None."""
+    return [None if tensor is None else tensor.data_ptr() for tensor in tensors]
 
 
 def _flags() -> list[str]:
-    return FLAGS + INSTRUCTIONS.get(capability(), [])
+    return FLAGS + INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), [])
 
 
 def asked_backend() -> str:
@@ -121,30 +110,12 @@ def asked_backend() -> str:
     return asked
 
 
-@functools.cache
-def capability() -> str:
-    """The vector instructions that PyTorch computes with, by its name; without it where Linux tells them."""
-    asked = os.environ.get("ATEN_CPU_CAPABILITY", "")
-    if asked in ("default", "avx2", "avx512"):
-        return asked.upper()
-    try:
-        text = Path("/proc/cpuinfo").read_text(errors="replace")
-    except OSError:
-        text = ""
-    found = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
-    if found is None:
-        import torch
-
-        return torch.backends.cpu.get_cpu_capability()
-    there = set(found[1].split())
-    return next((name for name, needed in _NEEDED.items() if needed <= there), "DEFAULT")
-
-
 def _with_included(file: Path) -> Iterator[Path]:
     """A file, and the headers of ours that it includes."""
     yield file
     for name in re.findall(r'^#include "(.*)"', file.read_text(encoding="utf-8"), re.MULTILINE):
-        yield from _with_included((file.parent / name).resolve())
+        header = (file.parent / name).resolve()
+        yield from _with_included(header if header.is_file() else HEADERS / name)
 
 
 def cache_folder() -> Path:
@@ -193,7 +164,8 @@ def _build(source: Path, folder: Path, with_torch: bool) -> Path:
     if shutil.which(compiler[0]) is None:
         raise RuntimeError(f"{compiler[0]} not found")
     library = folder / f"{source.parent.name}_{source.stem}.so"
-    command = [*compiler, "-std=c++20", "-shared", "-fPIC", *_flags(), str(source), "-o", str(library)]
+    command = [*compiler, "-std=c++20", "-shared", "-fPIC", f"-I{HEADERS}", *_flags()]
+    command += [str(source), "-o", str(library)]
     if with_torch:
         from torch.utils.cpp_extension import include_paths, library_paths  # imported here because it is slow
 

@@ -11,7 +11,7 @@ import torch
 import triton
 from torch import Tensor
 
-from .head_layouts import dense_rows
+from ..fused import dense_rows
 
 TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
 PER_LANE = {2: 32, 4: 16}  # elements of the largest tile per lane

@@ -1,11 +1,56 @@
-"""Attention masks: which keys a query must not attend to."""
+"""Checks of the arguments of α-entmax, its loss and attention; and masks, which hide keys from queries."""
 
 from __future__ import annotations
 
+import math
 from typing import Optional
 
 import torch
 from torch import Tensor
+
+
+def check_dim(dim: int, scores: Tensor) -> None:
+    """Raise ValueError unless the scores have this dimension; a single score has one, as in torch."""
+    if not -max(scores.dim(), 1) <= dim < max(scores.dim(), 1):
+        raise ValueError(f"dim {dim} is out of range for scores of shape {tuple(scores.shape)}")
+
+
+def check_shape(alpha: Tensor, scores: Tensor, dim: int) -> None:
+    """Raise ValueError unless α broadcasts against the scores with size 1 at ``dim``, which they have."""
+    padded = (1,) * (scores.dim() - alpha.dim()) + tuple(alpha.shape)
+    fits = len(padded) == scores.dim() and all(a in (1, s) for a, s in zip(padded, scores.shape))
+    if not fits or (padded and padded[dim] != 1):
+        raise ValueError(
+            f"alpha of shape {tuple(alpha.shape)} must broadcast against scores of shape "
+            f"{tuple(scores.shape)} with size 1 at dim {dim}"
+        )
+
+
+def check_number(alpha: float) -> None:
+    """Raise ValueError if α is below 1, infinite or NaN."""
+    if not 1 <= alpha < math.inf:
+        raise ValueError(f"alpha must be at least 1 and finite, not {alpha:g}")
+
+
+def check_range(alpha: Tensor) -> None:
+    """Raise ValueError if some α is below 1, infinite or NaN."""
+    valid = (alpha >= 1) & (alpha < math.inf)
+    if not bool(valid.all()):
+        check_number(alpha[~valid].flatten()[0].item())
+
+
+def check_targets(target: Tensor, size: int, ignore_index: int) -> None:
+    """Raise ValueError, on a CPU, if a target is neither from 0 to size − 1 nor ``ignore_index``.
+
+    On a GPU, the kernel of the loss gives such rows NaN.
+    """
+    if target.device.type != "cpu":  # looking at them would synchronise with the device
+        return
+    target = target.long()  # narrow integers would wrap the numbers that they are compared with
+    wrong = ((target < 0) | (target >= size)) & (target != ignore_index)
+    if bool(wrong.any()):
+        value = target[wrong].flatten()[0].item()
+        raise ValueError(f"a target must be from 0 to {size - 1} or {ignore_index}, not {value}")
 
 
 def check_mask(attn_mask: Tensor) -> None:
@@ -15,10 +60,7 @@ def check_mask(attn_mask: Tensor) -> None:
     """
     if attn_mask.dtype != torch.bool and not attn_mask.is_floating_point():
         kind = "an integer or complex dtype" if torch.jit.is_scripting() else str(attn_mask.dtype)
-        raise ValueError(
-            f"the attn_mask must be boolean (true where a query must not attend to a key) or floating (added "
-            f"to the scores), not {kind}; convert it with .bool() or .float()"
-        )
+        raise ValueError("the attn_mask must be boolean or floating, not " + kind)
 
 
 def check_masks(
@@ -30,36 +72,26 @@ def check_masks(
     """
     batch, _, queries, keys = shape
     if key_padding_mask is not None:
+        given = tuple(key_padding_mask.shape)
         if key_padding_mask.dtype != torch.bool:
-            raise ValueError(
-                f"the key_padding_mask is {key_padding_mask.dtype}, but must be boolean, true where a key is "
-                "padding; numbers that are added to scores are an attn_mask"
-            )
-        if not _broadcasts(key_padding_mask, (batch, keys), least=2):
-            raise ValueError(
-                f"the key_padding_mask must have the shape {(batch, keys)}, not "
-                f"{tuple(key_padding_mask.shape)}"
-            )
+            raise ValueError(f"the key_padding_mask must be boolean, not {key_padding_mask.dtype}")
+        if len(given) != 2 or not _broadcasts(key_padding_mask, (batch, keys)):
+            raise ValueError(f"the key_padding_mask must have the shape {(batch, keys)}, not {given}")
     if attn_mask is not None:
         check_mask(attn_mask)
         if not _broadcasts(attn_mask, shape):
-            raise ValueError(
-                f"the attn_mask must have the shape {(queries, keys)}, not {tuple(attn_mask.shape)}"
-            )
+            given = tuple(attn_mask.shape)
+            raise ValueError(f"the attn_mask must have the shape {(queries, keys)}, not {given}")
 
 
-def _broadcasts(mask: Tensor, shape: tuple[int, ...], least: int = 0) -> bool:
+def _broadcasts(mask: Tensor, shape: tuple[int, ...]) -> bool:
     """Whether a mask broadcasts to a shape."""
     fits = all(size in (1, wanted) for size, wanted in zip(reversed(mask.shape), reversed(shape)))
-    return fits and least <= mask.dim() <= len(shape)
+    return fits and mask.dim() <= len(shape)
 
 
 def as_numbers(attn_mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Convert a mask to a contiguous additive mask, with −inf where a boolean mask is true.
-
-    Raises:
-        ValueError: see :func:`check_mask`.
-    """
+    """Convert a mask to a contiguous additive mask, with −inf where a boolean mask is true."""
     check_mask(attn_mask)
     if attn_mask.dtype == torch.bool:
         return torch.zeros_like(attn_mask, dtype=dtype).masked_fill_(attn_mask, float("-inf")).contiguous()
@@ -72,10 +104,7 @@ def check_causal(causal: bool, queries: int, keys: int) -> None:
     It could begin at the first key or end at the last one, and software differs in which.
     """
     if causal and queries != keys:
-        raise ValueError(
-            f"a causal mask needs as many queries as keys, not {queries} and {keys}; pass the attn_mask that "
-            "you mean"
-        )
+        raise ValueError(f"a causal mask needs as many queries as keys, not {queries} and {keys}")
 
 
 def hide(

@@ -1,11 +1,7 @@
-"""Triton kernel of the forward pass of fused attention for rows longer than a tile.
+"""Triton kernels of the forward pass of fused attention.
 
-Scores are computed again in each pass over the keys. The first pass visits all tiles and keeps, for each
-row, the greatest score of each column over all tiles: N scores of different keys, among them the maximum.
-Their own λ, found on chip, is a lower bound of the row's, since fewer scores have less mass at any λ; where
-all keys with weight are in different columns, it is the row's. The search starts there and mostly ends after
-one pass, which visits only tiles that can have weights (:mod:`.fused_lists`); so does the last pass, which
-sums the values.
+Each tensor is passed with its strides over batch, heads and rows, in units of UNIT elements. This tells the
+compiler that rows begin at multiples of UNIT, while the strides remain run-time values.
 """
 
 from __future__ import annotations
@@ -13,31 +9,110 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ..entmax.triton_powers import LOG2_E, coarse_powers, has_curvature, or_one, power
-from ..entmax.triton_solver import (
+from ...entmax.triton_solver import (
+    LOG2_E,
     MAX_LAST,
+    coarse_powers,
     first_width,
     greatest_lam,
     halley_step,
+    has_curvature,
     next_step,
+    or_one,
+    power,
+    solve,
     solve_below_zero,
     unfinished,
     worth,
 )
-from .fused_forward import kernel
-from .fused_lists import list_by_maxima, note_maxima
-from .fused_tiles import (
+from .tiles import (
     dropped,
     epsilon,
+    list_by_maxima,
+    load_numbers,
     load_rows,
+    note_maxima,
     place_of,
     product,
+    row_mask,
+    row_offsets,
     scores_of,
     store_numbers,
     store_rows,
     visible_to,
     weights_at,
 )
+
+# Kernels are compiled per constexprs, dtypes and alignment of the large tensors.
+RUN_TIME = ["alpha", "padding", "heads", "alphas", "queries", "keys", "head_dim", "scale", "seed"]
+RUN_TIME += ["threshold", "inverse_share", "padding_stride", "query_tiles", "key_tiles", "slot_tiles"]
+STRIDES = [f"{name}_{over}" for name in ("q", "k", "v", "o") for over in ("batch", "head", "row")]
+kernel = triton.jit(do_not_specialize=[*RUN_TIME, *STRIDES])
+
+
+@kernel
+def forward_short(
+    q, q_batch, q_head, q_row,
+    k, k_batch, k_head, k_row,
+    v, v_batch, v_head, v_row,
+    o, o_batch, o_head, o_row,
+    lam, query_tiles, alpha, padding, padding_stride,
+    heads, alphas, queries, keys, head_dim, scale, seed, threshold, inverse_share,
+    M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, UNIT: tl.constexpr, WHOLE: tl.constexpr,
+    CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
+):  # fmt: skip
+    """M queries of a head with at most N keys, in one tile: the output, and λ of each query."""
+    batch, head, both, tile = place_of(heads, query_tiles, False)
+    first = tile * M
+    eps = epsilon(alpha, head, alphas)
+    q += (batch * q_batch + head * q_head) * UNIT
+    k += (batch * k_batch + head * k_head) * UNIT
+    v += (batch * v_batch + head * v_head) * UNIT
+    o += (batch * o_batch + head * o_head) * UNIT
+    if padding is not None:
+        padding += batch * padding_stride
+    if DROPOUT:
+        seed = tl.load(seed)
+
+    visible = visible_to(first, keys, M, CAUSAL)
+    # Under a causal mask, the first queries see few keys, which a narrower tile holds.
+    HALVINGS: tl.constexpr = (2 if N >= 4 * M else (1 if N >= 2 * M else 0)) if CAUSAL else 0
+    for halvings in tl.static_range(HALVINGS + 1):
+        too_wide = 0 if halvings == HALVINGS else N >> (halvings + 1)
+        if True if HALVINGS == 0 else (visible > too_wide) & (visible <= N >> halvings):
+            _attend(
+                q, q_row * UNIT, k, k_row * UNIT, v, v_row * UNIT, o, o_row * UNIT, lam + both * queries,
+                first, both * queries + first, queries, keys, head_dim, padding, scale, eps, seed, threshold,
+                inverse_share, M, N >> halvings, D, WHOLE, CAUSAL, DROPOUT, PRECISION, COARSE,
+            )  # fmt: skip
+
+
+@triton.jit
+def _attend(
+    q, q_stride, k, k_stride, v, v_stride, o, o_stride, lam,
+    first, row, queries, keys, head_dim, padding, scale, eps, seed, threshold, inverse_share,
+    M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr,
+    CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
+):  # fmt: skip
+    """M queries from ``first`` on, which see only the first N keys; ``row`` is that of :func:`.kept`."""
+    q_tile = load_rows(q, first, queries, q_stride, head_dim, M, D, WHOLE)
+    k_tile = load_rows(k, 0, keys, k_stride, head_dim, N, D, WHOLE)
+    z = scores_of(q_tile, k_tile, first, 0, keys, padding, scale, M, N, CAUSAL, PRECISION)
+    p, row_lam = solve(z, keys, eps, M, True, COARSE)
+    store_numbers(lam, row_lam, first, queries, M)
+    p = dropped(p, seed, threshold, inverse_share, row, 0, M, N, DROPOUT)
+    v_tile = load_rows(v, 0, keys, v_stride, head_dim, N, D, WHOLE)
+    output = product(p.to(v_tile.dtype), v_tile, PRECISION)
+    store_rows(o, output.to(o.dtype.element_ty), first, queries, o_stride, head_dim, M, D, WHOLE)
+
+
+# ------------------------------------------------------------------------- rows longer than a tile
+#
+# Scores are computed again in each pass over the keys. The first pass visits all tiles and keeps, for each
+# row, the greatest score of each column over all tiles: N scores of different keys, among them the maximum.
+# Their own λ, found on chip, is a lower bound of the row's, since fewer scores have less mass at any λ; where
+# all keys with weight are in different columns, it is the row's. The search starts there and mostly ends
+# after one pass, which visits only tiles that can have weights (:mod:`.tiles`); so does the last pass.
 
 
 @kernel
@@ -216,3 +291,83 @@ def _next_step(mass, slope, curvature, lam, last, width, eps, curved, COARSE: tl
         # No weights are kept for a last correction: the square of the step must be negligible.
         far = far & worth(step, eps, COARSE)
     return step, far, width
+
+
+# ------------------------------------------------------ decoding steps: one query per head, without gradients
+
+
+@kernel
+def forward_step(
+    q, q_batch, q_head, q_row,
+    k, k_batch, k_head, k_row,
+    v, v_batch, v_head, v_row,
+    o, o_batch, o_head, o_row,
+    weights, scratch, alpha, padding, padding_stride,
+    heads, alphas, keys, head_dim, scale,
+    N: tl.constexpr, ROW: tl.constexpr, D: tl.constexpr, UNIT: tl.constexpr, WHOLE: tl.constexpr,
+    COARSE: tl.constexpr,
+):  # fmt: skip
+    """At most ROW keys, N at a time; ``weights`` (batch × heads, keys) are written unless None.
+
+    ``scratch`` (batch × heads, keys), float32, if ROW > N: the scores, then the weights, each of which other
+    threads of the program read.
+    """
+    batch, head, both, _ = place_of(heads, 1, False)
+    eps = epsilon(alpha, head, alphas)
+    columns = tl.arange(0, D)
+    there = columns < head_dim
+    q += (batch * q_batch + head * q_head) * UNIT
+    o += (batch * o_batch + head * o_head) * UNIT
+    k += (batch * k_batch + head * k_head) * UNIT
+    v += (batch * v_batch + head * v_head) * UNIT
+    if padding is not None:
+        padding += batch * padding_stride
+    query = tl.load(q + columns, mask=there, other=0.0).to(tl.float32)
+    if ROW == N:
+        z = _scores(query, k, 0, keys, k_row * UNIT, head_dim, padding, scale, N, D, WHOLE)
+    else:
+        scratch += both * keys
+        for start in range(0, keys, N):
+            z = _scores(query, k, start, keys, k_row * UNIT, head_dim, padding, scale, N, D, WHOLE)
+            store_numbers(scratch, z, start, keys, N)
+        tl.debug_barrier()
+        z = load_numbers(scratch, 0, keys, float("-inf"), ROW)
+    p, _ = solve(z[None, :], keys, eps, 1, True, COARSE)
+    p = tl.reshape(p, (ROW,))
+    if weights is not None:
+        store_numbers(weights + both * keys, p.to(weights.dtype.element_ty), 0, keys, ROW)
+    if ROW == N:
+        output = tl.sum(_weighted(p, v, 0, keys, v_row * UNIT, head_dim, N, D, WHOLE), 0)
+    else:
+        tl.debug_barrier()
+        store_numbers(scratch, p, 0, keys, ROW)
+        tl.debug_barrier()
+        weighted = tl.zeros([N, D], tl.float32)
+        for start in range(0, keys, N):
+            some = load_numbers(scratch, start, keys, 0.0, N)
+            weighted += _weighted(some, v, start, keys, v_row * UNIT, head_dim, N, D, WHOLE)
+        output = tl.sum(weighted, 0)
+    tl.store(o + columns, output.to(o.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def _scores(
+    query, k, first, keys, stride, head_dim, padding, scale,
+    N: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    """Scaled scores (N) of a query (D) and the keys from ``first`` on, −∞ where it must not attend to one."""
+    k_tile = load_rows(k, first, keys, stride, head_dim, N, D, WHOLE).to(tl.float32)
+    z = tl.sum(k_tile * query[None, :], 1) * scale
+    at = first + tl.arange(0, N)
+    visible = at < keys
+    if padding is not None:
+        visible = visible & (tl.load(padding + at, mask=visible, other=1) == 0)
+    return tl.where(visible, z, float("-inf"))
+
+
+@triton.jit
+def _weighted(p, v, first, keys, stride, head_dim, N: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr):
+    """The values (N, D) from ``first`` on times their weights p (N); those without weight are not read."""
+    mask = row_mask(first, keys, head_dim, N, D, WHOLE) & (p != 0)[:, None]
+    values = tl.load(v + row_offsets(first, stride, N, D), mask=mask, other=0.0)
+    return values.to(tl.float32) * p[:, None]

@@ -1,4 +1,4 @@
-"""The kernel of attention for the CPU, ``cpu_attention.cpp``: scores, weights and output in one pass."""
+"""The backend for a CPU, ``cpu_attention.cpp``: scores, weights and output in one pass."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-from ..cpp.build import INTEGER, POINTER, NativeKernels, addresses
-from ..entmax.alpha_checks import check_range
+from ..entmax import has_native
+from ..entmax.checks import check_range
+from ..entmax.native import INTEGER, POINTER, NativeKernels, addresses
+from ..entmax.operators import constant_in_graphs
 from ..entmax.reference import working_dtype
-from .fused_kernel import FusedKernel
-from .head_layouts import empty_output, in_heads
-from .inputs import KernelInputs
+from .fused import FusedKernel, Gradients, Saved, empty_output, in_heads, unsupported
+from .inputs import AttentionInputs, Backend, KernelInputs
 
+# With fewer queries most of a vector would be empty, so dense attention is faster.
+MIN_QUERIES = 4
 # With more keys the kernel looks for queries with few keys in their support.
 MAX_DENSE_KEYS = 160
 # Storage format of tensors; half precision is computed in float32.
@@ -40,7 +43,7 @@ class CpuAttention(FusedKernel):
 
     def forward(
         self, inputs: KernelInputs, need_weights: bool, save: bool, fixed_sizes: bool = False
-    ) -> tuple[Tensor, Optional[Tensor], tuple[Optional[Tensor], ...]]:
+    ) -> tuple[Tensor, Optional[Tensor], Saved]:
         """Saves solutions, columns, counts, support and its keys; see the base class."""
         query, key, value = inputs[:3]
         dtype, keys = working_dtype(query.dtype), key.size(2)
@@ -55,7 +58,7 @@ class CpuAttention(FusedKernel):
             columns = query.new_empty(*tiles, keys, lanes, dtype=dtype)
         if save and many and not fixed_sizes:
             counts = query.new_empty(*tiles, lanes, dtype=torch.int32)
-        settings, found = _settings(inputs), _integers(0, 0)
+        settings, found = _settings(inputs), (INTEGER * 2)()
         numbers = _numbers(inputs, query, key, value, in_heads(output))
         given = addresses(query, key, value, output, *settings, weights, columns, solutions, counts)
         if kernels["forward", dtype](numbers, *given, inputs.dropout, many, found) == _OUT_OF_RANGE:
@@ -70,11 +73,11 @@ class CpuAttention(FusedKernel):
     def backward(
         self,
         inputs: KernelInputs,
-        saved: tuple[Optional[Tensor], ...],
+        saved: Saved,
         grad: Tensor,
         grad_weights: Optional[Tensor],
         need_alpha: bool,
-    ) -> tuple[Tensor, Tensor, Tensor, Optional[Tensor]]:
+    ) -> Gradients:
         """See the base class."""
         query, key, value = inputs[:3]
         dtype = working_dtype(query.dtype)
@@ -105,12 +108,8 @@ def _tiles(query: Tensor) -> tuple[int, int, int, int]:
 
 def _settings(inputs: KernelInputs) -> tuple[Tensor, Optional[Tensor], Optional[Tensor]]:
     """α and masks as the kernel reads them."""
-    padding, added = inputs.key_padding_mask, inputs.attn_mask
-    return (
-        inputs.alpha.to(torch.float64).contiguous(),
-        None if padding is None else padding.contiguous(),
-        None if added is None else added.contiguous(),
-    )
+    padding, added = (None if mask is None else mask.contiguous() for mask in inputs[4:6])
+    return inputs.alpha.to(torch.float64).contiguous(), padding, added
 
 
 def _numbers(inputs: KernelInputs, *tensors: Tensor) -> ctypes.Array:
@@ -118,8 +117,54 @@ def _numbers(inputs: KernelInputs, *tensors: Tensor) -> ctypes.Array:
     query, key, _, alpha, _, _, causal, _, seed = inputs
     settings = (STORAGE[query.dtype], alpha.numel(), causal, 0 if seed is None else int(seed))
     strides = [stride for tensor in tensors for stride in tensor.stride()[:3]]
-    return _integers(*query.shape[:3], *key.shape[2:], *settings, *strides)
+    numbers = (*query.shape[:3], *key.shape[2:], *settings, *strides)
+    return (INTEGER * len(numbers))(*numbers)
 
 
-def _integers(*values: int) -> ctypes.Array:
-    return (INTEGER * len(values))(*values)
+KERNEL = CpuAttention()
+fused_attention = KERNEL.attention
+
+
+class CpuKernel(Backend):
+    """Scores, weights and output in one pass; slower than dense attention for softmax and for few queries."""
+
+    name, device = "fused", "cpu"
+
+    def unavailable(self) -> Optional[str]:
+        """See the base class."""
+        return unavailable()
+
+    def unsupported(self, inputs: AttentionInputs) -> Optional[str]:
+        """See the base class."""
+        return supports(inputs)
+
+    def is_slow(self, inputs: AttentionInputs) -> bool:
+        """See the base class."""
+        alpha = inputs.alpha
+        if not isinstance(alpha, Tensor) and alpha == 1:
+            return True
+        # an exported graph is for any number of queries
+        return not torch.compiler.is_exporting() and inputs.query.size(-2) < MIN_QUERIES
+
+    def compute(self, inputs: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
+        """See the base class."""
+        return fused_attention(inputs)
+
+
+@constant_in_graphs
+def unavailable() -> Optional[str]:
+    """Why the kernel is not available; None if it is."""
+    if has_native("cpu") and kernels.available():
+        return None
+    return "the fused kernel for the CPU needs a C++ compiler, and ENTMAX_BACKEND not to be reference"
+
+
+def supports(inputs: AttentionInputs) -> Optional[str]:
+    """None if the kernel supports the arguments of :func:`.dispatch.attention`; else the reason why not."""
+    query, key, _, _, _, attn_mask, *_ = inputs
+    reason = unsupported(inputs, STORAGE)
+    if reason is None and attn_mask is not None and attn_mask.shape != (query.size(-2), key.size(-2)):
+        return f"the attn_mask broadcasts from {tuple(attn_mask.shape)}"
+    if reason is None and attn_mask is not None and attn_mask.requires_grad:
+        return "the attn_mask needs a gradient"
+    return reason or unavailable()

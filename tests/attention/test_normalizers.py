@@ -1,0 +1,193 @@
+"""Normalizers and the scaling of queries, beside loops over sentences, heads, queries and keys."""
+
+import math
+
+import pytest
+import torch
+from helpers import MODEL_TOLERANCE
+
+from user_dir.attention.inputs import AttentionInputs
+from user_dir.attention.length_scaling import LengthScaling, visible_keys
+from user_dir.attention.normalizers import Normalizer
+from user_dir.attention.normalizers.fixed_patterns import PATTERNS, fixed_patterns
+from user_dir.attention.normalizers.rela import GatedRMSNorm, ReLA
+
+
+class OwnSoftmax(Normalizer):
+    def weights(self, scores):
+        return torch.softmax(scores, -1)
+
+
+@pytest.mark.parametrize("scripted", (False, True))
+def test_a_normalizer_of_ones_own_need_not_know_of_queries_without_keys(scripted):
+    """torch.softmax gives NaN for them, and in the gradients of all else."""
+    q, k, v = inputs(4, 4)
+    padding = torch.tensor([[True] * 4, [False, False, True, False]])
+    given = AttentionInputs(q, k, v, 1.0, padding, causal=True, need_weights=True)
+    normalizer = torch.jit.script(OwnSoftmax()) if scripted else OwnSoftmax()
+    output, weights = normalizer(given._replace(alpha=torch.ones(1)) if scripted else given, "auto")
+    assert (output[0] == 0).all() and (weights[0] == 0).all()
+    grads = torch.autograd.grad(output.square().sum(), (q, k, v))
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        q[1:], k[1:], v[1:], ~padding[1] & torch.ones(4, 4, dtype=torch.bool).tril()
+    )
+    torch.testing.assert_close(output[1:], expected)
+    for found, exact in zip(grads, torch.autograd.grad(expected.square().sum(), (q, k, v))):
+        torch.testing.assert_close(found, exact)
+
+
+# ------------------------------------------------------------------------------- rectified attention
+
+
+def rela_by_loops(q, k, v, hidden):
+    """Weights and outputs one by one; ``hidden(b, t, s)`` says whether a key is masked."""
+    weights = torch.zeros(*q.shape[:3], k.size(2), dtype=q.dtype)
+    for b, h, t, s in torch.cartesian_prod(*(torch.arange(size) for size in weights.shape)).tolist():
+        if not hidden(b, t, s):
+            weights[b, h, t, s] = max(0.0, float(q[b, h, t] @ k[b, h, s]) / math.sqrt(q.size(-1)))
+    return torch.einsum("bhts,bhsd->bhtd", weights, v), weights
+
+
+def rela(q, k, v, *masks, **options):
+    """Output and weights; without an α."""
+    return ReLA()(AttentionInputs(q, k, v, 1.0, *masks, **options), "auto")
+
+
+def inputs(queries=4, keys=4):
+    q = torch.randn(2, 3, queries, 5, dtype=torch.float64, requires_grad=True)
+    k, v = (torch.randn(2, 3, keys, 5, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    return q, k, v
+
+
+@pytest.mark.parametrize("causal", (False, True))
+@pytest.mark.parametrize("padded", (False, True))
+def test_equals_loops(causal, padded):
+    q, k, v = inputs()
+    padding = torch.tensor([[True, False, False, False], [True, True, True, True]]) if padded else None
+    output, weights = rela(q, k, v, padding, causal=causal, need_weights=True)
+    expected = rela_by_loops(q, k, v, lambda b, t, s: (causal and s > t) or (padded and bool(padding[b, s])))
+    torch.testing.assert_close(output, expected[0], **MODEL_TOLERANCE)
+    torch.testing.assert_close(weights, expected[1], **MODEL_TOLERANCE)
+    assert (weights == 0).any()
+
+
+def test_additive_masks_and_gradients():
+    q, k, v = inputs(2, 3)
+    mask = torch.tensor([[0.0, -math.inf, 0.5], [0.0, 0.0, 0.0]], dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda *given: rela(*given, attn_mask=mask)[0], (q, k, v))
+    assert rela(q, k, v, attn_mask=mask)[1] is None
+
+
+def test_dropout_keeps_the_mean():
+    q, k = (torch.ones(1, 1, 1000, 4) for _ in range(2))
+    output, _ = rela(q, k, torch.ones(1, 1, 1000, 4), dropout=0.5)
+    assert output.mean().item() == pytest.approx(2 * 1000, rel=0.01)
+
+
+def test_the_norm_equals_its_formula():
+    norm = GatedRMSNorm(6).double()
+    norm.scale.data.uniform_(0.5, 2)
+    x = torch.randn(3, 2, 6, dtype=torch.float64, requires_grad=True)
+    for row, found in zip(x.view(-1, 6), norm(x).view(-1, 6)):
+        rms = math.sqrt(sum(float(value) ** 2 for value in row) / 6)
+        for value, scale, gate, actual in zip(row, norm.scale, norm.gate, found):
+            expected = float(scale * value) / rms / (1 + math.exp(-float(gate * value)))
+            assert float(actual) == pytest.approx(expected, rel=1e-6)
+    assert torch.autograd.gradcheck(norm, x)
+    assert not norm(torch.zeros(2, 6)).any()
+    assert norm.float()(torch.full((1, 6), 300.0, dtype=torch.float16)).isfinite().all()
+
+
+# -------------------------------------------------------------------------------- fixed patterns
+
+LIKE = torch.zeros(1, dtype=torch.float64)
+
+
+def patterns_by_loops(n):
+    """The seven patterns of a sentence of n tokens, (7, n, n), by their definitions."""
+    patterns = torch.zeros(7, n, n, dtype=torch.float64)
+    for i in range(n):
+        patterns[0, i, i] = 1
+        if i > 0:
+            patterns[1, i, i - 1] = 1
+        if i + 1 < n:
+            patterns[2, i, i + 1] = 1
+        for number, keys, value in (
+            (3, range(0, i - 1), lambda j: (j + 1) ** 3),
+            (4, range(i + 2, n), lambda j: (n - j) ** 3),
+            (5, range(n), lambda j: (j + 1) ** 3),
+            (6, range(n), lambda j: (n - j) ** 3),
+        ):
+            total = sum(value(j) for j in keys)
+            for j in keys:
+                patterns[number, i, j] = value(j) / total
+    return patterns
+
+
+@pytest.mark.parametrize("n", (1, 2, 3, 7))
+def test_without_padding(n):
+    found = fixed_patterns(None, n, len(PATTERNS), LIKE)
+    torch.testing.assert_close(found, patterns_by_loops(n)[None], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("left", (True, False))
+def test_padding_on_either_side(left):
+    lengths = (6, 4, 1)
+    mask = torch.arange(6) >= torch.tensor(lengths)[:, None]
+    found = fixed_patterns(mask.flip(1) if left else mask, 6, 7, LIKE)
+    for each, n in zip(found, lengths):
+        inside = slice(6 - n, 6) if left else slice(0, n)
+        torch.testing.assert_close(each[:, inside, inside], patterns_by_loops(n), rtol=1e-12, atol=1e-12)
+        assert each.sum() == pytest.approx(patterns_by_loops(n).sum().item())
+
+
+def test_fewer_heads_and_long_sentences_in_half_precision():
+    assert fixed_patterns(None, 5, 3, LIKE).shape == (1, 3, 5, 5)
+    found = fixed_patterns(None, 1000, 7, torch.zeros(1, dtype=torch.float16))
+    assert found.dtype == torch.float16 and found.isfinite().all()
+    assert found[0, 5].double().sum(-1).sub(1).abs().max() < 1e-2
+
+
+# -------------------------------------------------------------------------------- length scaling
+
+
+@pytest.mark.parametrize("kind", ("none", "causal", "bool", "float", "causal and float"))
+@pytest.mark.parametrize("padded", (False, True))
+def test_visible_keys(kind, padded):
+    queries = keys = 5
+    padding = torch.tensor([[True, True, False, False, False], [False] * 5]) if padded else None
+    hidden = torch.rand(queries, keys) < 0.4
+    mask = {"bool": hidden, "float": torch.zeros(5, 5).masked_fill(hidden, -math.inf)}.get(kind.split()[-1])
+    causal = kind.startswith("causal")
+    found = visible_keys(padding, mask, causal, queries, torch.zeros(2, 1, keys, 3)).expand(2, queries)
+    for b in range(2):
+        for t in range(queries):
+            seen = sum(
+                not (causal and s > t)
+                and not (padded and bool(padding[b, s]))
+                and not (mask is not None and bool(hidden[t, s]))
+                for s in range(keys)
+            )
+            assert found[b, t] == seen
+
+
+def test_equals_its_formula():
+    scaling = LengthScaling(6, 2).double()
+    query = torch.randn(3, 2, 4, 5, dtype=torch.float64)
+    inputs = torch.randn(4, 3, 6, dtype=torch.float64)
+    keys = torch.tensor([[1.0, 2.0, 3.0, 50.0]]).expand(3, 4)
+    found = scaling(query, inputs, keys)
+    for b in range(3):
+        for h in range(2):
+            for t in range(4):
+                beta = math.log1p(math.exp(float(scaling.beta.weight[h] @ inputs[t, b])))
+                gamma = 2 * math.tanh(float(scaling.gamma.weight[h] @ inputs[t, b]))
+                factor = 1 + beta * math.log(max(2.0, float(keys[b, t]))) ** gamma
+                torch.testing.assert_close(found[b, h, t], factor * query[b, h, t], rtol=1e-6, atol=1e-9)
+
+
+def test_sentences_of_several_hypotheses():
+    scaling, query, inputs = LengthScaling(6, 2), torch.randn(4, 2, 1, 5), torch.randn(1, 4, 6)
+    keys = torch.tensor([[3.0], [9.0]])
+    expected = scaling(query, inputs, torch.tensor([[3.0], [3.0], [9.0], [9.0]]))
+    assert torch.equal(scaling(query, inputs, keys), expected)

@@ -1,0 +1,260 @@
+"""Attention by Triton kernels for the GPU: weights are never stored, α may be learned, λ is saved per row.
+
+Kernels are compiled per bucket of lengths (the next power of two), not per length, batch size or α. Short
+rows, up to ``RESIDENT`` keys, are solved on chip; longer ones loop over tiles of keys and skip tiles without
+weights. Results are deterministic.
+
+The design follows FlashAttention (Dao et al. 2022, https://arxiv.org/abs/2205.14135) and its extension to
+α-entmax, AdaSplash (Gonçalves et al. 2025, https://arxiv.org/abs/2502.12082). Here α is a tensor with a
+gradient, and one λ is saved per row instead of a second output.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Optional
+
+import torch
+import triton
+from torch import Tensor
+
+from ...entmax.operators import constant_in_graphs
+from ..fused import FusedKernel, Gradients, Saved, empty_output, in_heads, is_learning, unsupported
+from ..inputs import AttentionInputs, KernelInputs
+from . import backward, forward, launching, tiles
+from .launching import bucket_of, head_dim_constants, mask_of, precision, schedule, strides_of, tiles_of
+
+# ------------------------------------------------ sizes, measured on an H200 at head dimension 64 in bfloat16
+# Dictionaries with the keys 2 and 4 are by bytes per number: float32 needs three products for one.
+RESIDENT = 256  # keys of the longest row that is a single tile
+STEP_KEYS = 8192  # keys of the longest row of a decoding step, whose scores are in registers
+# Most queries and keys for which one kernel computes all gradients of a head: its keys and values must fit
+# into shared memory.
+ONE_KERNEL = {2: 128, 4: 32}
+QUERIES = {16: 16, 32: 16, 64: 64, 128: 64, 256: 32}  # per tile, by bucket of keys
+# The same if one kernel computes all gradients: sums for keys and values occupy the registers.
+BACKWARD_QUERIES = {16: 16, 32: 32, 64: 64, 128: 16}
+# Most keys per tile of the gradient of queries, for which registers hold two sums and four tiles of scores.
+BACKWARD_KEYS = 32
+TILE = {2: 64, 4: 32}  # queries and keys per tile of longer rows, and most queries per tile of shorter ones
+# Registers per lane, so that more programs fit on a multiprocessor, by kernel; float32 and larger head
+# dimensions need all there are.
+MAX_REGISTERS = {"forward_short": 128, "forward_long": 128, "backward_queries": 168, "backward_keys": 168}
+# Shared memory per program in bytes → largest head dimension that fits into it with every dtype.
+MAX_HEAD_DIM = {
+    160 * 1024: 128,  # sm_80, sm_90 and later
+    99 * 1024: 64,  # sm_86 and sm_89
+}
+STEP_SCORES = 4  # numbers in registers by score of a long decoding step, as the solution of a row needs
+STAGES = 2  # software pipelining of loops over tiles; float32 tiles do not leave room for two stages
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def supports(inputs: AttentionInputs) -> Optional[str]:
+    """None if the kernels support the arguments of :func:`.dispatch.attention`; else the reason why not."""
+    query, key, value, alpha, _, attn_mask, _, dropout, need_weights = inputs
+    reason = unsupported(inputs, DTYPES)
+    if reason is not None:
+        return reason
+    most = _largest_head_dim(query.device)
+    if query.size(3) > most:
+        return f"head dimension {query.size(3)} exceeds {most}, the maximum of this GPU"
+    if attn_mask is not None:
+        return "on a GPU it supports no attn_mask; use causal and key_padding_mask"
+    if dropout >= 1:
+        return "dropout leaves no weights"
+    tensors = [each for each in (query, key, value, alpha) if isinstance(each, Tensor)]
+    if need_weights and (is_learning(*tensors) or not is_step(query, key, dropout)):
+        return f"on a GPU it returns attention weights only in decoding steps of at most {STEP_KEYS} keys"
+    batch, heads, _, head_dim = query.shape
+    span = RESIDENT * max(batch * heads * head_dim, *(each.stride(2) for each in (query, key, value)))
+    if span >= 2**31:
+        return f"a tile of {RESIDENT} rows spans {span} elements; offsets within a tile have 32 bits"
+    return None
+
+
+def is_step(query: Tensor, key: Tensor, dropout: float) -> bool:
+    """Whether this is a decoding step, provided that it needs no gradients: one query, not too many keys."""
+    return query.size(2) == 1 and key.size(2) <= STEP_KEYS and dropout == 0.0
+
+
+def is_long_step(inputs: AttentionInputs) -> bool:
+    """Whether this is a decoding step whose row of keys is not a single tile; as :func:`is_step`."""
+    return inputs.key.size(2) > RESIDENT and is_step(inputs.query, inputs.key, inputs.dropout)
+
+
+class TritonAttention(FusedKernel):
+    """Computes in float32 and saves λ, one float32 by row, and for long rows which tiles have weights.
+
+    The values of α are not checked, which would synchronise with the device: an α below 1 gives NaN.
+    """
+
+    name, seeds, parts_dtype = "attention_triton", 2**31 - 1, torch.float32
+
+    def forward(
+        self, inputs: KernelInputs, need_weights: bool, save: bool, fixed_sizes: bool = False
+    ) -> tuple[Tensor, Optional[Tensor], Saved]:
+        """See the base class."""
+        output = empty_output(inputs.query)
+        if not save and is_step(inputs.query, inputs.key, inputs.dropout):
+            return output, _step(inputs, in_heads(output), need_weights), ()
+        lam = self.saved_like(inputs)
+        flags = _call(inputs).forward(inputs, in_heads(output), lam)
+        return output, None, (lam,) if fixed_sizes else (lam, flags)
+
+    def backward(
+        self,
+        inputs: KernelInputs,
+        saved: Saved,
+        grad: Tensor,
+        grad_weights: Optional[Tensor],
+        need_alpha: bool,
+    ) -> Gradients:
+        """See the base class."""
+        query, key, value = [torch.empty_like(each) for each in inputs[:3]]
+        parts = _call(inputs).backward(inputs, grad, (query, key, value), saved, need_alpha)
+        return query, key, value, parts
+
+    def saved_like(self, inputs: KernelInputs) -> Tensor:
+        """λ; see the base class."""
+        return inputs.query.new_empty(inputs.query.shape[:3], dtype=torch.float32)
+
+
+KERNEL = TritonAttention()
+fused_attention = KERNEL.attention
+
+
+class Call:
+    """What the kernels for tensors of these sizes share, forward and backward."""
+
+    def __init__(self, shape: torch.Size, keys: int, dtype: torch.dtype, causal: bool, dropout: float):
+        self.batch, self.heads, self.queries, head_dim = shape
+        self.keys = keys
+        self.size = torch.finfo(dtype).bits // 8
+        self.tile = TILE[self.size]
+        self.sizes = (self.queries, keys, head_dim, head_dim**-0.5)
+        self.drawn = (round(dropout * 2**24), 1 / (1 - dropout))
+        self.key_bucket, self.query_bucket = bucket_of(keys), bucket_of(self.queries)
+        self.constants = {**head_dim_constants(head_dim, dtype), "CAUSAL": causal, "DROPOUT": dropout > 0}
+        self.key_tiles = tiles_of(keys, self.tile)
+        self.slot_tiles = tiles_of(self.key_tiles, tiles.SLOTS.value)
+        self.stages = STAGES if self.constants["COARSE"] else 1
+
+    def forward(self, inputs: KernelInputs, output: Tensor, lam: Tensor) -> Optional[Tensor]:
+        """Write both; of long rows, returns which slots have weights, see :mod:`.tiles`."""
+        unit, strides = strides_of(*inputs[:3], output)
+        heads = self.batch * self.heads
+        short = self.keys <= RESIDENT
+        columns = self.key_bucket if short else self.tile
+        rows = min(QUERIES[columns] if short else self.tile, self.tile, self.query_bucket)
+        tiles = tiles_of(self.queries, rows)
+        arguments = [*strides, lam, tiles, *self._last(inputs)]
+        if short:
+            kernel = forward.forward_short
+            self._launch(kernel, heads * tiles, arguments, rows, columns, unit, stages=1)
+            return None
+        slots = tiles_of(self.key_tiles, self.slot_tiles)
+        flags = lam.new_empty(heads, tiles, slots, dtype=torch.int8)
+        scratch = lam.new_empty(heads, tiles, slots * rows + self.key_tiles)
+        arguments += [flags, scratch, self.key_tiles, self.slot_tiles]
+        kernel = forward.forward_long
+        self._launch(kernel, heads * tiles, arguments, rows, columns, unit, self.stages)
+        return flags
+
+    def backward(
+        self, inputs: KernelInputs, grad: Tensor, grads: Saved, saved: Saved, need_alpha: bool
+    ) -> Optional[Tensor]:
+        """Write gradients of queries, keys and values; returns parts (B, H, tiles) of that of α if needed."""
+        together = max(self.queries, self.keys) <= ONE_KERNEL[self.size]
+        columns = self.key_bucket if together else self.tile
+        rows = min(BACKWARD_QUERIES[columns] if together else self.tile, self.query_bucket)
+        tiles = 1 if together else tiles_of(self.queries, rows)
+        lam, flags = (*saved, None)[:2]
+        assert lam is not None
+        partial = lam.new_empty(self.batch, self.heads, tiles) if need_alpha else None
+        unit, strides = strides_of(*inputs[:3], grad, *grads)
+        last = self._last(inputs)
+        heads = self.batch * self.heads
+        if together:
+            arguments = [*strides, lam, partial, *last]
+            self._launch(backward.backward_short, heads, arguments, rows, columns, unit, stages=1)
+            return partial
+        mean, narrow = torch.empty_like(lam), min(columns, BACKWARD_KEYS)
+        lists = None
+        if flags is not None:
+            lists = lam.new_empty(heads, tiles, tiles_of(self.keys, narrow))
+        given, queried, keyed = strides[:16], strides[16:20], strides[20:]
+
+        def shared(width: int) -> list:
+            slot_tiles = self.slot_tiles * columns // width
+            return [lam, mean, flags, lists, tiles, tiles_of(self.keys, width), slot_tiles]
+
+        arguments = [*given, *queried, *shared(narrow), partial, *last]
+        self._launch(backward.backward_queries, heads * tiles, arguments, rows, narrow, unit, self.stages)
+        programs, arguments = heads * self.key_tiles, [*given, *keyed, *shared(columns), *last]
+        self._launch(backward.backward_keys, programs, arguments, rows, columns, unit, self.stages)
+        return partial
+
+    def _last(self, inputs: KernelInputs) -> tuple:
+        """The arguments that all kernels take last."""
+        alpha = inputs.alpha
+        sizes = (self.heads, alpha.numel(), *self.sizes)
+        return alpha, *mask_of(inputs.key_padding_mask), *sizes, inputs.seed, *self.drawn
+
+    def _launch(
+        self, kernel: Any, programs: int, arguments: list, rows: int, columns: int, unit: int, stages: int
+    ) -> None:
+        """Run a kernel with tiles of ``rows`` queries and ``columns`` keys."""
+        own = {"M": rows, "N": columns, "UNIT": unit, "PRECISION": precision(self.size)}
+        constants = {**self.constants, **own}
+        head_dim = constants["D"]
+        largest = max(rows * max(columns, head_dim), columns * head_dim // 2)
+        options = schedule(largest, self.size, stages)
+        if constants["COARSE"] and head_dim <= 64:
+            options["maxnreg"] = MAX_REGISTERS.get(kernel.__name__)
+        launching.run(kernel, (programs, 1, 1), arguments, constants, options)
+
+
+_kept_call = functools.lru_cache(maxsize=256)(Call)  # a batch has few sizes, and each in many layers
+
+
+def _call(inputs: KernelInputs) -> Call:
+    query, key = inputs[:2]
+    return _kept_call(query.shape, key.size(2), query.dtype, inputs.causal, inputs.dropout)
+
+
+def _step(inputs: KernelInputs, output: Tensor, need_weights: bool) -> Optional[Tensor]:
+    """Write the output of one query per head, as a sum of products; returns the weights if needed."""
+    query, key, value, alpha, padding, *_ = inputs
+    batch, heads, _, head_dim = query.shape
+    keys = key.size(2)
+    weights = query.new_empty(batch, heads, 1, keys) if need_weights else None
+    unit, strides = strides_of(query, key, value, output)
+    sizes = (heads, alpha.numel(), keys, head_dim, head_dim**-0.5)
+    constants = dict(head_dim_constants(head_dim, query.dtype))
+    row = columns = bucket_of(keys)
+    scratch = None
+    if keys > RESIDENT:
+        columns = TILE[query.element_size()]
+        scratch = query.new_empty(batch, heads, keys, dtype=torch.float32)
+    constants.update(N=columns, ROW=row, UNIT=unit)
+    arguments = [*strides, weights, scratch, alpha, *mask_of(padding), *sizes]
+    options = schedule(max(columns * constants["D"], STEP_SCORES * row), query.element_size(), 1)
+    launching.run(forward.forward_step, (batch * heads, 1, 1), arguments, constants, options)
+    return weights
+
+
+@constant_in_graphs
+def _largest_head_dim(device: torch.device) -> int:
+    """The largest head dimension for which a GPU has enough shared memory."""
+    return _found_head_dim(device)
+
+
+@functools.cache
+def _found_head_dim(device: torch.device) -> int:
+    if device.type != "cuda":  # Triton's interpreter
+        return max(MAX_HEAD_DIM.values())
+    index = torch.cuda.current_device() if device.index is None else device.index
+    shared = triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"]
+    return max((head_dim for least, head_dim in MAX_HEAD_DIM.items() if shared >= least), default=0)
