@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.measure import machine  # noqa: E402
-from user_dir.command_line import file_path, path_of, run_command  # noqa: E402
+from user_dir.commands.options import file_path, path_of, run_command  # noqa: E402
 from user_dir.errors import UserError  # noqa: E402
 from user_dir.files import atomic_write, read_json, read_yaml, write_json  # noqa: E402
 
@@ -163,8 +163,7 @@ def average(run: Run) -> None:
 
 def make(run: Run) -> None:
     """All stages of a run whose files are not there yet; the last one writes result.json."""
-    from user_dir.checkpoint_settings import model_name, model_settings, task_settings
-    from user_dir.checkpoints import load_checkpoint
+    from user_dir.checkpoints import load_checkpoint, model_name, model_settings, task_settings
     from user_dir.corpora import load_corpus
     from user_dir.translation.loading import load_model
 

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from experiments.run import RECORDS, RUNS, read_plan, unpack  # noqa: E402
-from user_dir.command_line import file_path, run_command  # noqa: E402
+from user_dir.commands.options import file_path, run_command  # noqa: E402
 from user_dir.errors import UserError  # noqa: E402
 from user_dir.files import markdown, mean_and_deviation, read_json, read_text, write_text  # noqa: E402
 

@@ -8,7 +8,6 @@ import pkgutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 from types import ModuleType
 
 import hypothesis
@@ -17,7 +16,10 @@ from forks import NIGHTLY
 from once import Once
 from quick_hydra import quicken
 
-KERNELS = ("attention.cpu.kernels", "decoding.native.kernels", "entmax.cpu.kernels", "entmax.cpu.loss_kernels", "latent.mixture.kernels")
+KERNELS = (
+    *("attention.cpu.kernels", "decoding.native.kernels", "entmax.cpu.kernels", "entmax.cpu.loss_kernels"),
+    "latent.mixture.kernels",
+)
 
 # Wall-clock time says nothing on a busy machine.
 hypothesis.settings.register_profile("without deadline", deadline=None)
@@ -83,19 +85,6 @@ def _kernels(once):
             list(pool.map(lambda each: each.available(), kernels))
 
     once("kernels", load)
-
-
-@pytest.fixture(scope="session")
-def wheel(once) -> Path:
-    """The wheel of the package."""
-
-    def build(folder):
-        from user_dir.releases.wheel import build_wheel
-
-        build_wheel(folder)
-
-    (built,) = once("wheel", build).glob("*.whl")
-    return built
 
 
 @pytest.fixture(autouse=True)

@@ -36,7 +36,7 @@ from user_dir.checkpoints import (
 )
 from user_dir.checkpoints import save_checkpoint as save
 from user_dir.errors import UserError
-from user_dir.models.from_settings import from_stock
+from user_dir.models.transformer import from_stock
 
 
 def state(value: float = 1.0, **more) -> dict:

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from experiments.run import RUNS, unpack
-from user_dir.command_line import file_path, path_of
+from user_dir.commands.options import file_path, path_of
 from user_dir.errors import UserError
 from user_dir.files import read_json, read_yaml, write_json
 

@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from user_dir.command_line import run_command
+from user_dir.commands.options import run_command
 from user_dir.latent import Bits
 
 from ._runs import main

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from user_dir.command_line import run_command
+from user_dir.commands.options import run_command
 from user_dir.latent import Categories
 
 from ._runs import main

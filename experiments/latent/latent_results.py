@@ -9,7 +9,7 @@ import statistics
 from contextlib import suppress
 from pathlib import Path
 
-from user_dir.command_line import run_command
+from user_dir.commands.options import run_command
 from user_dir.errors import UserError
 from user_dir.files import markdown, mean_and_deviation, read_yaml
 

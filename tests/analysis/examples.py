@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from user_dir.analysis.maps import SentenceMaps, write_map
-from user_dir.attention_types import ATTENTION_TYPES
+from user_dir.attention.types import ATTENTION_TYPES
 
 ROLES = {
     "previous position": "confidence_previous",

@@ -23,8 +23,8 @@ from user_dir.analysis.importance import (
     rank_correlation,
 )
 from user_dir.analysis.plots import importance as importance_figure
-from user_dir.translation.search import Search
-from user_dir.translation.split_search import translate_split
+from user_dir.translation.evaluate import translate_split
+from user_dir.translation.loading import Search
 
 PAD = dictionary().pad()
 

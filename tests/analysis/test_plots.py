@@ -12,7 +12,7 @@ from user_dir.analysis import plots
 from user_dir.analysis.plots_maps import WEIGHT_COLOURS, Panel, head_maps, panel
 from user_dir.analysis.results import ModelAnalysis
 from user_dir.analysis.trajectories import read_trajectories
-from user_dir.attention_types import ATTENTION_TYPES, TITLES
+from user_dir.attention.types import ATTENTION_TYPES, TITLES
 from user_dir.errors import UserError
 
 MODELS = {"sparse": statistics(seed=1), "dense": statistics(seed=2)}

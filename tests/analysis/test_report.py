@@ -23,7 +23,7 @@ from user_dir.analysis.report import write_report
 from user_dir.analysis.report.page import quantised, report_data, report_page, script_safe
 from user_dir.analysis.results import ModelAnalysis
 from user_dir.analysis.trajectories import read_trajectories
-from user_dir.attention_types import ATTENTION_TYPES
+from user_dir.attention.types import ATTENTION_TYPES
 
 HOSTILE = "</script><!--<img src=x onerror=alert(1)> {{data}} & „Satz“\u2028"
 WORDS = ["▁Der", "▁Hu", "nd", "▁<b>", "▁schläft", "."]

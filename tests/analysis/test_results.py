@@ -31,9 +31,9 @@ from user_dir.analysis.results import (
 )
 from user_dir.analysis.words import Pieces
 from user_dir.attention.normalizers import NORMALIZERS
-from user_dir.attention_types import ATTENTION_TYPES
+from user_dir.attention.types import ATTENTION_TYPES
 from user_dir.errors import UserError
-from user_dir.models.alpha_log import AlphaLog
+from user_dir.models.heads import AlphaLog
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 FLAGS = [

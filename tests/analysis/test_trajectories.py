@@ -14,7 +14,7 @@ from helpers import SMALL, SMALL_LM, build, build_language_model, parse
 
 from user_dir.analysis.results import alpha_table
 from user_dir.analysis.trajectories import read_trajectories, to_json, to_rows
-from user_dir.attention_types import ATTENTION_TYPES
+from user_dir.attention.types import ATTENTION_TYPES
 from user_dir.checkpoints import save_checkpoint
 from user_dir.errors import UserError
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from user_dir import __version__
-from user_dir.checkout import ROOT, command_words
 from user_dir.commands import COMMANDS, console
+from user_dir.files import ROOT, command_words
 
 FOLDER = ROOT / "user_dir" / "commands"
 

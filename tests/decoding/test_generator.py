@@ -20,7 +20,7 @@ from user_dir.attention.normalizers import NORMALIZERS
 from user_dir.attention.normalizers.alpha_entmax import AlphaEntmax, Softmax
 from user_dir.decoding.generator import AligningGenerator, FastGenerator, build_generator, can_search
 from user_dir.errors import UserError
-from user_dir.modules import AdaptivelySparseDecoderLayer, EntmaxMultiheadAttention
+from user_dir.models.layers import AdaptivelySparseDecoderLayer, EntmaxMultiheadAttention
 
 PRE_NORM = "--encoder-normalize-before --decoder-normalize-before"
 

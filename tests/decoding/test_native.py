@@ -11,10 +11,10 @@ import torch
 from helpers import dictionary, peaked
 from torch import nn
 
-from user_dir.cpp import build
 from user_dir.decoding import weights
 from user_dir.decoding.native import Engine, Settings, kernels
 from user_dir.decoding.weights import PackedLinear, Weights
+from user_dir.entmax import native as build
 
 PRE_NORM = "--encoder-normalize-before --decoder-normalize-before"
 DTYPES = (torch.float32, torch.float64)

@@ -26,13 +26,12 @@ from commands import (
 )
 from triplets import DESCRIPTION, MT, PE, SRC, write_triplets
 
+from user_dir.analysis.capture import checkpoint_alphas
 from user_dir.checkpoints import load_checkpoint
 from user_dir.corpora import load_corpus, summary
 from user_dir.corpora.starter_configs import write_configs
 from user_dir.errors import UserError
 from user_dir.post_editing.pretrained import read_bert
-from user_dir.models.from_settings import checkpoint_alphas
-from user_dir.translation import black_box
 
 pytestmark = pytest.mark.slow
 SIZES = ["--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "32", "--encoder-layers", "2"]
@@ -195,24 +194,6 @@ def test_heads_are_analysed(triplets, editor, tmp_path):
     for head in heads:
         parts = [head[f"on_{part}"] for part in ("source", "separator", "translation")]
         assert parts == [None] * 3 if head["attention"] == "decoder_self" else 0 < sum(parts) <= 1.000001
-
-
-def test_a_black_box_makes_triplets(triplets, editor, tmp_path):
-    """Whatever it translates: here the source lines of triplets."""
-    where = of(editor, triplets)
-    script("evaluate", *where, "--beam", "2", "--output", tmp_path / "evaluated")
-    corpus, output = load_corpus("mine", triplets.parent), tmp_path / "made"
-    black_box.write_triplets(editor, corpus, output, beam=2)
-    assert {path.name for path in output.iterdir()} == {
-        "stamp.json",
-        *(f"{split}.{side}" for split in ("valid", "exam") for side in ("src", "mt", "pe", "none")),
-    }
-    assert lines(output / "exam.mt") == [line or "-" for line in lines(tmp_path / "evaluated" / "exam.de")]
-    assert lines(output / "exam.src") == lines(triplets / "text" / "test.en")
-    assert lines(output / "exam.pe") == PE and lines(output / "valid.none") == ["-"] * 4
-    before = (output / "exam.mt").stat().st_mtime_ns
-    black_box.write_triplets(editor, corpus, output, beam=2)
-    assert (output / "exam.mt").stat().st_mtime_ns == before
 
 
 def test_other_models_have_no_penalty(trained, triplets, stock, corpus):

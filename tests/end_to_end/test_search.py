@@ -19,7 +19,7 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from user_dir.checkpoints import load_checkpoint, save_checkpoint
 from user_dir.models import AdaptivelySparseTransformerModel
-from user_dir.models.from_settings import from_stock
+from user_dir.models.transformer import from_stock
 
 pytestmark = pytest.mark.slow
 

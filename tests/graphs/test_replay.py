@@ -4,19 +4,19 @@ Models are on torch's device ``meta``, which has no values, with dropout; the ho
 """
 
 import pytest
+from editors import batch as triplets
+from editors import task as editing_task
+from fairseq import models
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
-from fairseq import models
 from fairseq.models import ARCH_MODEL_REGISTRY
 from helpers import batch, parse, translation_task
 from no_gpu import HostInTheLoop, NoHost, take_triton_kernels
-from editors import batch as triplets
-from editors import task as editing_task
 
-from user_dir.tasks.entmax_loss import EntmaxLossCriterion
 from user_dir.graphs.training import why_never, why_not_now
+from user_dir.tasks.entmax_loss import EntmaxLossCriterion
 
 OURS = "adaptively_sparse_"
 TRANSLATOR, EDITOR = OURS + "transformer", OURS + "post_editor"

@@ -11,8 +11,7 @@ from triplets import bert_vocabulary
 
 from user_dir.checkpoints import save_checkpoint
 from user_dir.corpora import Corpus
-from user_dir.corpora.learning import train_model
-from user_dir.corpora.reserved import SYMBOLS
+from user_dir.corpora.pieces import SYMBOLS, train_model
 
 SENTENCES = ["Der Hund schläft.", "Die Katze sieht den Hund.", "Wo ist das Haus?", "The dog sleeps."] * 5
 

@@ -8,7 +8,8 @@ from fairseq import models
 from fairseq.models.transformer import TransformerDecoderBase
 from helpers import DENSE, MODEL_TOLERANCE, SMALL, batch, build, loss, parse, translation_task
 
-from user_dir.attention import cpu_attention, dispatch
+from user_dir.attention import cpu as cpu_attention
+from user_dir.attention import dispatch
 from user_dir.attention.normalizers.alpha_entmax import Entmax
 from user_dir.errors import UserError
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from user_dir.latent import log_mixture, mixture_cpu
+from user_dir.latent import log_mixture
+from user_dir.latent import mixture as mixture_cpu
 from user_dir.models import latent_alignment as module
 from user_dir.models import layers as linear_module
 from user_dir.models.latent_alignment import vocabulary_mixture

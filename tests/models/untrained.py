@@ -6,11 +6,11 @@ from argparse import Namespace
 from pathlib import Path
 
 import torch
+from editors import dictionary
 from fairseq import tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from helpers import binarise, parse
 from omegaconf import OmegaConf
-from editors import dictionary
 
 SIZES = {"embed_dim": 16, "ffn_embed_dim": 24, "layers": 2, "attention_heads": 2}
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from user_dir.corpora import load_corpus
-from user_dir.corpora.lost_case import case_of
+from user_dir.corpora.pieces import case_of
 from user_dir.errors import UserError
 from user_dir.translation.corrections import changes, gain, with_case_of
 from user_dir.translation.scoring import ScoredSplit, make_ter, natural_text

@@ -11,7 +11,6 @@ import torch
 from helpers import checkpoint_state
 from tiny_splits import described, dictionary
 
-from user_dir.corpora.binarised import HEADER, MAGIC
 from user_dir.errors import UserError
 from user_dir.translation.loading import (
     MAX_LEN_B,
@@ -28,7 +27,7 @@ def test_the_limit_of_a_corpus_is_its_longest_training_sentence(tmp_path):
     assert longest_side(corpus) == 0 and translation_limit({"extra_state": None}, corpus) == Limit(0, 200)
     corpus.bin.mkdir()
     for language, lengths in {"de": [5, 301, 1], "en": [4, 2, 250]}.items():  # with </s>
-        content = MAGIC + struct.pack(HEADER, 1, 4, len(lengths))
+        content = b"MMIDIDX\x00\x00" + struct.pack("<QBQ", 1, 4, len(lengths))
         content += np.array(lengths, np.int32).tobytes() + bytes(8 * len(lengths))  # and no places
         (corpus.bin / f"train.de-en.{language}.idx").write_bytes(content)
     assert longest_side(corpus) == 300

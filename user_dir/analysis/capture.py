@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from ..attention import Alpha
-from ..attention_types import ATTENTION_TYPES
+from ..attention.types import ATTENTION_TYPES
 from ..checkpoints import (
     averaged_updates,
     load_checkpoint,

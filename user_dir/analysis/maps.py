@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..attention_types import ATTENTION_TYPES
+from ..attention.types import ATTENTION_TYPES
 from ..errors import UserError
 from ..files import atomic_write
 

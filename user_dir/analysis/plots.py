@@ -22,7 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..attention_types import ATTENTION_TYPES, TITLES
+from ..attention.types import ATTENTION_TYPES, TITLES
 from ..errors import UserError
 from ..files import atomic_write
 from .results import ModelAnalysis, by_attention, by_layer

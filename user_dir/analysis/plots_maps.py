@@ -12,7 +12,7 @@ from matplotlib.collections import QuadMesh
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from ..attention_types import TITLES
+from ..attention.types import TITLES
 from .maps import SentenceMaps
 from .plots import is_wide, sized_figure, styled
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..attention_types import ATTENTION_TYPES
+from ..attention.types import ATTENTION_TYPES
 from ..errors import UserError
 from .results import head_name
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from ..attention_types import ATTENTION_TYPES
+from ..attention.types import ATTENTION_TYPES
 from ..errors import UserError
 from ..files import read_text
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..cpp.build import INTEGER, POINTER, NativeKernels, addresses, asked_backend
+from ..entmax.native import INTEGER, POINTER, NativeKernels, addresses, asked_backend
 
 if TYPE_CHECKING:
     from .weights import Weights

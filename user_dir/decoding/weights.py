@@ -9,7 +9,7 @@ from fairseq.modules import LearnedPositionalEmbedding
 from fairseq.utils import get_activation_fn
 from torch import Tensor, nn
 
-from ..cpp.build import INTEGER, POINTER, addresses
+from ..entmax.native import INTEGER, POINTER, addresses
 from ..models.layers import layers_of
 from .native import REAL, kernels, structure
 

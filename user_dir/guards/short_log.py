@@ -14,7 +14,7 @@ from fairseq import checkpoint_utils
 from fairseq.logging import progress_bar
 from tqdm import tqdm
 
-from ..attention_types import ATTENTION_TYPES
+from ..attention.types import ATTENTION_TYPES
 from . import put_around
 
 VARIABLE, SHORT = "ADAPTIVELY_SPARSE_LOG", "short"

@@ -5,4 +5,9 @@ from .loss import PostEditingLossCriterion
 from .masked_lm import AdaptivelySparseMaskedLM
 from .model import AdaptivelySparsePostEditor
 
-__all__ = ["AdaptivelySparseMaskedLM", "AdaptivelySparsePostEditor", "PostEditingLossCriterion", "moving_average"]
+__all__ = [
+    "AdaptivelySparseMaskedLM",
+    "AdaptivelySparsePostEditor",
+    "PostEditingLossCriterion",
+    "moving_average",
+]

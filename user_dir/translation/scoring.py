@@ -143,7 +143,7 @@ class ScoredSplit:
         name, subset: public name and fairseq's name of the split.
         target: target language.
         tokenised: whether the corpus is released as tokens, so that models output tokens.
-        case: from :func:`~user_dir.corpora.lost_case.case_of`.
+        case: from :func:`~user_dir.corpora.pieces.case_of`.
         references: in sacrebleu's form; sacrebleu's own references if the test set is on this machine.
         references_name: their origin.
     """

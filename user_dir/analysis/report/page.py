@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...attention_types import ATTENTION_TYPES, TITLES
+from ...attention.types import ATTENTION_TYPES, TITLES
 from ...files import write_text
 from ..maps import Maps, SentenceMaps
 from ..results import ModelAnalysis, by_attention

@@ -50,7 +50,7 @@ class Normalizer(nn.Module):
         """The normalizer of an attention module; raises ValueError if it cannot have such heads.
 
         Args:
-            attention_type: one of :data:`~user_dir.attention_types.ATTENTION_TYPES`.
+            attention_type: one of :data:`~user_dir.attention.types.ATTENTION_TYPES`.
             num_heads: H.
             channels: C, of all heads together.
         """
