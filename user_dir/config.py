@@ -25,9 +25,8 @@ from yaml import YAMLError
 
 from . import tasks  # noqa: F401  registers models, tasks and criterions
 from .errors import UserError, one_line
-from .files import command_words
+from .files import PLUGIN, command_words
 
-PLUGIN = Path(__file__).resolve().parent
 SECTIONS = tuple(section.name for section in fields(FairseqConfig) if not section.name.startswith("_"))
 # glibc returns the memory of large CPU tensors to the system when they are freed, and the system clears it
 # before reuse, for every large tensor of every update. Keeping the memory is faster but needs more of it.

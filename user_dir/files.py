@@ -25,7 +25,9 @@ try:
 except ImportError:  # not available on Windows
     fcntl = None
 
-_ROOT = Path(__file__).resolve().parents[1]
+PLUGIN = Path(__file__).resolve().parent
+"""The folder that ``--user-dir`` names."""
+_ROOT = PLUGIN.parent
 IN_CHECKOUT = (_ROOT / "pyproject.toml").is_file()
 ROOT = _ROOT if IN_CHECKOUT else Path()
 """The folder that paths in configs and records are relative to; of an installed package, where it is run."""

@@ -1,8 +1,8 @@
 """The settings of all models: each is said once, as a field of one flat dataclass per model.
 
-fairseq makes flags of the fields (``encoder_layers`` becomes ``--encoder-layers``), and OmegaConf checks their
-types in configs, checkpoints and the keywords of ``from_pretrained``. A size is a subclass of the dataclass
-with other defaults, registered under a name of its own.
+fairseq makes flags of the fields (``encoder_layers`` becomes ``--encoder-layers``), and OmegaConf checks
+their types in configs, checkpoints and the keywords of ``from_pretrained``. A size is a subclass of the
+dataclass with other defaults, registered under a name of its own.
 """
 
 from __future__ import annotations

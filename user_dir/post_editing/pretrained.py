@@ -198,7 +198,7 @@ def _read_folder(folder: Path) -> Bert:
     config = read_json(path, "the settings of a BERT")
     if config.get("model_type", "bert") != "bert" or config.get("hidden_act", "gelu") not in _ACTIVATIONS:
         raise UserError(
-            f"{path}: model_type is {config.get('model_type')!r} and hidden_act {config.get('hidden_act')!r}; "
+            f"{path}: model_type is {config.get('model_type')!r}, hidden_act {config.get('hidden_act')!r}; "
             f"post-editing needs a bert with one of {', '.join(_ACTIVATIONS)}"
         )
     sizes = {

@@ -20,11 +20,10 @@ from fairseq.tasks.translation import TranslationConfig
 from tqdm import tqdm
 
 from ..checkpoints import load_checkpoint, model_name
-from ..config import PLUGIN
 from ..corpora import Corpus
 from ..corpora.download import sha256
 from ..errors import UserError
-from ..files import write_json, write_text
+from ..files import PLUGIN, write_json, write_text
 from ..guards.translation import unfinished
 from .loading import (
     MIN_DEFAULT,
