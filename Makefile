@@ -17,9 +17,8 @@ setup:  ## create or update the virtual environment in .venv
 demo: setup  ## prepare the toy corpus, train on it, translate, score, write the head report
 	$(BIN)/python scripts/prepare.py toy
 	$(BIN)/python scripts/train.py configs/toy/alpha_entmax.yaml
-	$(BIN)/python scripts/average_checkpoints.py --path checkpoints/toy/alpha_entmax --last-epochs 5 --greedy
-	$(BIN)/python scripts/evaluate.py --path checkpoints/toy/alpha_entmax/average.pt --corpus toy
-	$(BIN)/python scripts/report.py --path checkpoints/toy/alpha_entmax/average.pt --corpus toy
+	$(BIN)/python scripts/evaluate.py --path checkpoints/toy/alpha_entmax/checkpoint_best.pt --corpus toy
+	$(BIN)/python scripts/report.py --path checkpoints/toy/alpha_entmax/checkpoint_best.pt --corpus toy
 
 test: setup  ## run all tests except the nightly ones
 	$(PYTEST) -m "not nightly"
