@@ -163,7 +163,7 @@ class Call:
         return flags
 
     def backward(
-        self, inputs: KernelInputs, grad: Tensor, grads: Saved, saved: Saved, need_alpha: bool
+        self, inputs: KernelInputs, grad: Tensor, grads: tuple[Tensor, ...], saved: Saved, need_alpha: bool
     ) -> Optional[Tensor]:
         """Write gradients of queries, keys and values; returns parts (B, H, tiles) of that of α if needed."""
         together = max(self.queries, self.keys) <= ONE_KERNEL[self.size]
