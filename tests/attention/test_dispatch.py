@@ -161,7 +161,7 @@ def test_auto_is_dense_for_many_keys_in_float32_on_a_gpu():
 
 @pytest.mark.parametrize("shared, largest", [(227, 128), (163, 128), (99, 64), (64, 0)])
 def test_head_dimension_that_shared_memory_allows(shared, largest, monkeypatch):
-    kernels = pytest.importorskip("user_dir.attention.fused")
+    kernels = pytest.importorskip("user_dir.attention.triton.kernels")
     utils = SimpleNamespace(get_device_properties=lambda index: {"max_shared_mem": shared * 1024})
     driver = SimpleNamespace(driver=SimpleNamespace(active=SimpleNamespace(utils=utils)))
     monkeypatch.setattr(kernels.triton, "runtime", driver)

@@ -123,15 +123,21 @@ def opened(library):
     return marker.exists()
 
 
-def test_only_libraries_that_nobody_else_can_write_are_used(cache, caplog):
-    assert opened(cache), "what follows shows nothing"
-    cache.parent.chmod(0o777)
-    assert not opened(cache) and "chmod 700" in caplog.text
-    cache.parent.chmod(0o700)
+def test_a_cached_library_is_used(cache):
+    assert opened(cache), "the tests below show nothing"
+
+
+def test_a_library_writable_by_others_is_replaced(cache):
     cache.chmod(0o775)
-    assert not opened(cache)  # and it is replaced
+    assert not opened(cache)
     assert cache.stat().st_mode & 0o777 == 0o755
     assert hasattr(ctypes.CDLL(str(cache)), "honest")
+
+
+def test_a_cache_writable_by_others_is_not_used(cache, caplog):
+    cache.parent.chmod(0o777)
+    assert not opened(cache)
+    assert "chmod 700" in caplog.text
 
 
 @pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root gives files away")

@@ -178,7 +178,7 @@ class Alpha(nn.Module):
         a = self.a
         if a is None:
             return torch.full((1, 1, 1), self.scheduled_alpha(), dtype=torch.float32)
-        # On a GPU every operation costs a launch, so those that change nothing are left out.
+        # On a GPU every operation is a launch, so those that change nothing are left out.
         logit = a if a.dtype == torch.float64 else a.float()
         if self.multiplier != 1.0:
             logit = self.multiplier * logit

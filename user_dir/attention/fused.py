@@ -72,10 +72,7 @@ class FusedKernel:
     ) -> tuple[Tensor, Optional[Tensor], Saved]:
         """Output (T, B, H, D), weights (B, H, T, S) if needed, and what the backward needs if ``save``.
 
-        Args:
-            inputs: of which queries, keys and values have contiguous rows.
-            need_weights, save: what is returned.
-            fixed_sizes: ``save`` a single tensor, that of :meth:`saved_like`.
+        Rows of queries, keys and values are contiguous. ``fixed_sizes``: save what :meth:`saved_like` gives.
         """
         raise NotImplementedError
 
@@ -119,8 +116,7 @@ class FusedKernel:
             output, weights, _ = self.forward(_with_dense_rows(inputs), need_weights, False)
         return in_heads(output), weights
 
-    # --------------------------------------------------------------------------------- the operators
-    # Where there is no tensor, they return an empty one.
+    # Where there is no tensor, the operators return an empty one.
 
     def _operate(self, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
         *arguments, need_weights, save = given

@@ -38,10 +38,7 @@ class KernelInputs(NamedTuple):
 
 
 def check_inputs(inputs: AttentionInputs) -> None:
-    """Raise ValueError, naming what is wrong, unless arguments fit :func:`.dispatch.attention`.
-
-    A mask may have size 1 where it broadcasts.
-    """
+    """Raise ValueError, naming what is wrong, unless arguments fit; a mask may broadcast."""
     query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, _ = inputs
     if not query.dim() == key.dim() == value.dim() == 4:
         raise ValueError(f"queries, keys and values must have 4 dimensions, not {_shapes(query, key, value)}")

@@ -55,8 +55,7 @@ class EntmaxAttention(nn.MultiheadAttention):
     ) -> EntmaxAttention:
         """A layer with the very parameters of another, which optimizers may already have, and with an α.
 
-        Raises:
-            ValueError: a parameter is computed from others, by pruning or a parametrization.
+        Raises ValueError if a parameter is computed from others, by pruning or a parametrization.
         """
         sizes = layer.embed_dim, layer.num_heads, layer.dropout
         biases = layer.in_proj_bias is not None, layer.bias_k is not None, layer.add_zero_attn
@@ -100,9 +99,6 @@ class EntmaxAttention(nn.MultiheadAttention):
         Returns:
             The output, of the shape of ``query``; and None, or the weights: (B, T, S), (B, H, T, S) if not
             averaged, both without B if the query has none.
-
-        Raises:
-            ValueError: shapes or types do not fit.
         """
         if query.is_nested:
             others = key_padding_mask is not None or attn_mask is not None or need_weights
@@ -133,9 +129,8 @@ class EntmaxAttention(nn.MultiheadAttention):
         dims = {query.dim(), key.dim(), value.dim()}
         if dims not in ({2}, {3}):
             raise ValueError("query, key and value must all have 3 dimensions, or 2 without a batch")
-        if self.in_proj_weight is None:
-            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        else:
+        weights: Tuple[Tensor, ...] = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        if self.in_proj_weight is not None:
             weights = self.in_proj_weight.chunk(3)
         biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         projected = []

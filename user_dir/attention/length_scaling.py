@@ -14,10 +14,6 @@ class LengthScaling(nn.Module):
 
     n is the number of keys that the query sees, at least 2: a single key gets all weight anyway.
 
-    Args:
-        channels: C, the size of h.
-        num_heads: H.
-
     Source: Vasylenko et al. 2025 (ASEntmax, https://arxiv.org/abs/2506.16640).
     """
 

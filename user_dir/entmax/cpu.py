@@ -37,14 +37,8 @@ def entmax_forward(
 ) -> Tensor:
     """As :func:`reference.entmax_forward`, with masks that the kernel reads without copying the scores.
 
-    Args:
-        scores: any shape; (B, H, T, S) if a mask is given.
-        alpha: broadcasts against ``scores``, size 1 at ``dim``.
-        dim: must be the last one if a mask is given.
-        key_padding_mask, attn_mask, causal: as for :func:`masks.hide`.
-
-    Raises:
-        ValueError: an α is below 1, infinite or NaN.
+    With masks, which are those of :func:`.checks.hide`, scores are (B, H, T, S) and ``dim`` is −1. Raises
+    ValueError if an α is below 1, infinite or NaN.
     """
     if scores.numel() == 0:
         check_range(alpha)

@@ -103,7 +103,7 @@ def _check(scores: Tensor, target: Tensor, alpha: float, label_smoothing: float)
 
 def _cross_entropy(rows: Tensor, target: Tensor, settings: Settings) -> tuple[Tensor, Tensor]:
     rows, (_, smoothing, ignored) = rows.to(working_dtype(rows.dtype)), settings
-    options = {"reduction": "none", "label_smoothing": smoothing, "ignore_index": ignored}
+    options: dict[str, Any] = {"reduction": "none", "label_smoothing": smoothing, "ignore_index": ignored}
     losses = F.cross_entropy(rows, target, **options)
     support = (rows.detach() > float("-inf")).sum(-1)
     return losses, support.masked_fill(target == ignored, 0)
@@ -141,16 +141,11 @@ def _problems(generator: torch.Generator, dtype: torch.dtype) -> self_check.Prob
         yield kernel, plain, [scores]
 
 
-# ------------------------------------------------------------------------- gradients and operators
-
-
 class _EntmaxLoss(torch.autograd.Function):
     """Autograd function around an implementation: a module with the functions of ``loss_reference``."""
 
     @staticmethod
-    def forward(
-        ctx: Any, scores: Tensor, target: Tensor, settings: Settings, implementation: ModuleType
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, scores: Tensor, target: Tensor, settings: Settings, implementation: Any) -> tuple:
         ctx.settings, ctx.implementation = settings, implementation
         losses, support, solutions = implementation.loss_forward(_working(scores), target, settings)
         ctx.save_for_backward(scores, target, solutions)
@@ -222,7 +217,7 @@ _SETTINGS = "Tensor scores, Tensor target, float alpha, float label_smoothing, i
 entmax_loss_backward = define_operator(
     f"entmax_loss_backward({_SETTINGS}, Tensor solutions, Tensor grad) -> Tensor",
     _backward,
-    lambda scores, *given: scores.new_empty(scores.shape),
+    lambda scores, *_: scores.new_empty(scores.shape),
     once("this gradient of entmax_loss cannot be differentiated again"),
 )
 entmax_loss_operator = define_operator(

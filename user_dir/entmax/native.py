@@ -95,7 +95,12 @@ def addresses(*tensors: Tensor | None) -> list[int | None]:
 
 
 def _flags() -> list[str]:
-    return FLAGS + INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), [])
+    return FLAGS + INSTRUCTIONS.get(capability(), [])
+
+
+def capability() -> str:
+    """The vector instructions that PyTorch computes with, by its name."""
+    return torch.backends.cpu.get_cpu_capability()
 
 
 def asked_backend() -> str:

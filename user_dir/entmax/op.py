@@ -62,9 +62,7 @@ def attention_weights(
     Args:
         scores: (B, H, T, S), of any floating dtype.
         alpha: as for :func:`entmax`.
-        key_padding_mask: boolean (B, S), true where a key is padding.
-        attn_mask: (T, S), added to the scores; or boolean, true where a query must not attend to a key.
-        causal: query t attends to keys 0 … t only (T = S).
+        key_padding_mask, attn_mask, causal: as for :func:`.checks.hide`, boolean or floating.
 
     Returns:
         Weights (B, H, T, S) of the dtype of ``scores``; zeros for a query whose keys are all masked.
@@ -105,9 +103,7 @@ def _entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int, masks: tuple 
     return Entmax.apply(scores, alpha, dim, cpu, *masks)
 
 
-def _kernel_cannot_read(
-    scores: Tensor, key_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor], causal: bool
-) -> bool:
+def _kernel_cannot_read(scores: Tensor, key_padding_mask: Any, attn_mask: Any, causal: bool) -> bool:
     """Whether a mask needs a gradient or does not have the usual shape, which the kernel does not support."""
     if attn_mask is not None and (attn_mask.requires_grad or attn_mask.shape != scores.shape[-2:]):
         return True
@@ -129,9 +125,6 @@ def _softmax(scores: Tensor, dim: int) -> Tensor:
         empty = (scores == float("-inf")).all(dim, keepdim=True)
         weights = torch.softmax(scores.masked_fill(empty, 0.0), dim, dtype=dtype).masked_fill(empty, 0.0)
     return weights if dtype == scores.dtype else weights.to(scores.dtype)
-
-
-# ---------------------------------------------------------------------------------- implementations
 
 
 def implementation_for(scores: Tensor) -> ModuleType:
@@ -191,9 +184,6 @@ def _problems(generator: torch.Generator, dtype: torch.dtype) -> self_check.Prob
         yield kernel, plain, [scores, alpha]
 
 
-# ------------------------------------------------------------------------ gradients and operators
-
-
 class Entmax(torch.autograd.Function):
     """Autograd function around an implementation; saves only the output and α.
 
@@ -203,7 +193,7 @@ class Entmax(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, scores: Tensor, alpha: Tensor, dim: int, implementation: ModuleType, *masks: Any
+        ctx: Any, scores: Tensor, alpha: Tensor, dim: int, implementation: Any, *masks: Any
     ) -> Tensor:
         """Weights; see :func:`reference.entmax_forward`."""
         weights = implementation.entmax_forward(scores, alpha, dim, *masks)
@@ -233,10 +223,6 @@ def _forward(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
     if implementation is reference:
         check_range(alpha)
     return _in_rows(implementation.entmax_forward(scores, alpha, dim), dim)
-
-
-def _fake_forward(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
-    return _in_rows(torch.empty_like(scores), dim)
 
 
 def _in_rows(tensor: Tensor, dim: int) -> Tensor:
@@ -290,7 +276,7 @@ entmax_backward = define_operator(
 entmax_operator = define_operator(
     "entmax(Tensor scores, Tensor alpha, int dim) -> Tensor",
     _forward,
-    _fake_forward,
+    lambda scores, alpha, dim: _in_rows(torch.empty_like(scores), dim),
     (_setup_context, lambda ctx, grad: (*_gradients(ctx, grad), None)),
     _vmap,
 )

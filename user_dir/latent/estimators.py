@@ -199,9 +199,7 @@ def gumbel(
     return _losses(loss_function, family, choices, inputs)
 
 
-def _losses(
-    loss_function: LossFunction, family: Family, choices: Tensor, inputs: tuple[Tensor, ...]
-) -> Tensor:
+def _losses(loss_function: LossFunction, family: Family, choices: Tensor, inputs: tuple) -> Tensor:
     """The losses (B,) of one choice per example, in the dtype that the scores and the losses promote to."""
     check_inputs(inputs, len(family.scores))
     losses = loss_function(choices, *inputs)

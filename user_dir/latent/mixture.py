@@ -37,8 +37,7 @@ def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tens
         differentiable in logits and weights.
 
     Raises:
-        ValueError: the logits are not (N, V), there is not one weight and one row for each of the N pairs, or
-            they are on another device; on a CPU also if ``row`` does not ascend or leaves its range, or a
+        ValueError: shapes or devices do not fit; on a CPU also if ``row`` does not ascend in its range, or a
             weight is not positive.
     """
     check_pairs(logits, weights, row, rows)
@@ -228,17 +227,9 @@ def _forward(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> tuple[T
     return log_p.copy_(total.log()), mixture.copy_(total), pairs.zero_()
 
 
-def _fake_forward(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
-    return new_results(logits, rows, logits.size(1))
-
-
 def _setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
     ctx.save_for_backward(*inputs[:3], *output[1:])
     ctx.mark_non_differentiable(*output[1:])
-
-
-def _gradients(ctx: Any, grad: Tensor, *_: Any) -> tuple:
-    return *log_mixture_backward(*ctx.saved_tensors, grad), None, None
 
 
 def _backward(
@@ -250,22 +241,18 @@ def _backward(
     return found[0].contiguous(), found[1]
 
 
-def _fake_backward(logits: Tensor, weights: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
-    return logits.new_empty(logits.shape), weights.new_empty(weights.shape)
-
-
 log_mixture_backward = define_operator(
     "log_mixture_backward(Tensor logits, Tensor weights, Tensor row, Tensor mixture, Tensor pairs, "
     "Tensor grad) -> (Tensor, Tensor)",
     _backward,
-    _fake_backward,
+    lambda logits, weights, *_: (logits.new_empty(logits.shape), weights.new_empty(weights.shape)),
     once(ONCE),
     merged_vmap(()),
 )
 log_mixture_operator = define_operator(
     "log_mixture(Tensor logits, Tensor weights, Tensor row, SymInt rows) -> (Tensor, Tensor, Tensor)",
     _forward,
-    _fake_forward,
-    (_setup_context, _gradients),
+    lambda logits, weights, row, rows: new_results(logits, rows, logits.size(1)),
+    (_setup_context, lambda ctx, grad, *_: (*log_mixture_backward(*ctx.saved_tensors, grad), None, None)),
     merged_vmap(()),
 )

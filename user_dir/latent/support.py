@@ -97,8 +97,7 @@ def marginalise(loss_function: LossFunction, support: Support, *inputs: Tensor) 
 def check_scores(scores: Tensor, finite: bool = False) -> None:
     """Raise ValueError unless scores are a floating (B, n) with n ≥ 1, without NaN or +∞.
 
-    A score of −∞ excludes a choice, but every example needs one that remains. If ``finite``, −∞ is
-    refused too.
+    A score of −∞ excludes a choice, but every example needs one that remains; none may if ``finite``.
     """
     if not scores.is_floating_point():
         raise ValueError(f"scores must be of a floating dtype, not {scores.dtype}")
@@ -127,9 +126,7 @@ def check_budget(budget: int, size: int) -> None:
 
 def check_inputs(inputs: Sequence[Tensor], examples: int) -> None:
     """Raise ValueError unless the inputs of a loss function are (B, …) for B examples."""
-    for number, each in enumerate(inputs):
-        if each.dim() == 0 or each.size(0) != examples:
-            given = tuple(each.shape)
-            raise ValueError(
-                f"input {number} has shape {given}, but the distribution has {examples} examples"
-            )
+    for number, tensor in enumerate(inputs):
+        if tensor.shape[:1] != (examples,):
+            given = f"input {number} has shape {tuple(tensor.shape)}"
+            raise ValueError(f"{given}, but the distribution has {examples} examples")

@@ -50,8 +50,7 @@ class TritonKernels(Backend):
 
     def compute(self, inputs: AttentionInputs) -> Tuple[Tensor, Optional[Tensor]]:
         """See the base class."""
-        computed: Tuple[Tensor, Optional[Tensor]] = kernel_module().fused_attention(inputs)
-        return computed
+        return kernel_module().fused_attention(inputs)
 
 
 @constant_in_graphs

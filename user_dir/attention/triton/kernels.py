@@ -53,7 +53,7 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 def supports(inputs: AttentionInputs) -> Optional[str]:
     """None if the kernels support the arguments of :func:`.dispatch.attention`; else the reason why not."""
-    query, key, value, alpha, _, attn_mask, _, dropout, need_weights = inputs
+    query, key, value, _, _, attn_mask, _, dropout, need_weights = inputs
     reason = unsupported(inputs, DTYPES)
     if reason is not None:
         return reason
@@ -61,10 +61,10 @@ def supports(inputs: AttentionInputs) -> Optional[str]:
     if query.size(3) > most:
         return f"head dimension {query.size(3)} exceeds {most}, the maximum of this GPU"
     if attn_mask is not None:
-        return "on a GPU it supports no attn_mask; use causal and key_padding_mask"
+        return "on a GPU it supports no attn_mask"
     if dropout >= 1:
         return "dropout leaves no weights"
-    tensors = [each for each in (query, key, value, alpha) if isinstance(each, Tensor)]
+    tensors = [tensor for tensor in inputs[:4] if isinstance(tensor, Tensor)]
     if need_weights and (is_learning(*tensors) or not is_step(query, key, dropout)):
         return f"on a GPU it returns attention weights only in decoding steps of at most {STEP_KEYS} keys"
     batch, heads, _, head_dim = query.shape
@@ -163,7 +163,7 @@ class Call:
         return flags
 
     def backward(
-        self, inputs: KernelInputs, grad: Tensor, grads: Saved, saved: Saved, need_alpha: bool
+        self, inputs: KernelInputs, grad: Tensor, grads: tuple[Tensor, ...], saved: Saved, need_alpha: bool
     ) -> Optional[Tensor]:
         """Write gradients of queries, keys and values; returns parts (B, H, tiles) of that of α if needed."""
         together = max(self.queries, self.keys) <= ONE_KERNEL[self.size]

@@ -95,18 +95,9 @@ def product(a, b, PRECISION: tl.constexpr):
 
 @triton.jit
 def scores_of(
-    q,
-    k,
-    first_query,
-    first_key,
-    keys,
-    padding,
-    scale,
-    M: tl.constexpr,
-    N: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
+    q, k, first_query, first_key, keys, padding, scale,
+    M: tl.constexpr, N: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
     """Scaled scores of q (M, D) and k (N, D), −∞ where a query must not attend to a key."""
     z = product(q, tl.trans(k), PRECISION) * scale
     at = first_key + tl.arange(0, N)
