@@ -124,7 +124,7 @@ def restored(corpus, tmp_path_factory):
         files[f"natural.{language}"] = natural[400:]
     exam = {"file": "test.{language}", "reference": "natural.{language}"}
     splits = {"train": "train.{language}", "valid": "test.{language}", "exam": exam}
-    settings = {"vocabulary_size": 400, "character_coverage": 0.98, "tokenised": True, "byte_fallback": True}
+    settings = {"vocabulary_size": 400, "character_coverage": 0.98, "tokenised": True}
     settings["normalise"] = {"every": ["lower_case"]}
     mine = prepared(tmp_path_factory.mktemp("restored"), files, splits=splits, **settings)
     train(mine, mine, *SIX_HEADS, "--max-update", "40", "--max-target-positions", "80")
