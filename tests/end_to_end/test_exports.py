@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from argparse import Namespace
 
 import pytest
 import torch
@@ -62,8 +63,7 @@ def without(modules: tuple[str, ...], program, *arguments, cwd) -> list[str]:
 def random_model(trained, corpus, path, **settings):
     """A checkpoint with other settings and random weights, whose translations differ, and end."""
     state = load_checkpoint(trained / "checkpoint_last.pt")
-    args = state["cfg"]["model"]
-    vars(args).update(settings)
+    args = state["cfg"]["model"] = Namespace(**{**state["cfg"]["model"], **settings})
     task = TranslationTask.setup_task(
         TranslationConfig(data=str(corpus / "bin"), source_lang="de", target_lang="en")
     )

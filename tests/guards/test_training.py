@@ -46,8 +46,8 @@ def test_checkpoints_have_all_settings_of_a_model(monkeypatch):
     """Also those that a config leaves to their defaults, which fairseq fills in where it builds the model."""
     given = {"_name": "adaptively_sparse_transformer_tiny", "encoder_layers": 2, "dropout": "0.3"}
     cfg, seen = OmegaConf.create({"model": given}), []
-    inner = lambda self, cfg: seen.append(cfg.model)  # noqa: E731
-    training.keep_whole_settings(inner, None, cfg)
+    inner = lambda self, cfg, task, model: seen.append(cfg.model)  # noqa: E731
+    training.keep_whole_settings(inner, None, cfg, None, None)
     model = OmegaConf.to_container(seen[0], enum_to_str=True)
     assert (model["encoder_layers"], model["dropout"], model["decoder_layers"]) == (2, 0.3, 4)
     assert model["attention_normalizer"] == "entmax" and cfg.model is seen[0]

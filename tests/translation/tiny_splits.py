@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 import torch
+from fairseq import models
 from fairseq.data import Dictionary, LanguagePairDataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq import models
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from helpers import NUM_WORDS, SMALL, parse
 from helpers import translation_task as small_task
