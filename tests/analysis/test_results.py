@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import editors
 import numpy as np
-import post_editing
 import pytest
 import torch
 from examples import sentence, statistics, write_alpha_log, write_maps, write_statistics
@@ -73,7 +73,7 @@ def models():
         yield pytest.param(lambda flags=flags: (build(flags), dictionary(), batch()), id=flags)
     language_model = lambda: (build_language_model(), dictionary(), batch())  # noqa: E731
     yield pytest.param(language_model, id="language model")
-    post_editor = lambda: (post_editing.build(), post_editing.dictionary(), post_editing.batch())  # noqa: E731
+    post_editor = lambda: (editors.build(), editors.dictionary(), editors.batch())  # noqa: E731
     yield pytest.param(post_editor, id="post-editor")
 
 
