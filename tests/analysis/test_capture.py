@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from types import SimpleNamespace
 
+import editors
 import numpy as np
-import post_editing
 import pytest
 import torch
 from fairseq.data import LanguagePairDataset
@@ -61,8 +61,8 @@ def test_masking_a_head_equals_removing_its_columns_of_the_output_projection(mas
 
 @pytest.mark.parametrize("masked", HEADS)
 def test_a_head_is_masked_alone_although_attentions_share_projections(masked):
-    model = post_editing.build("--share-self-attention --tie-context-attention").eval()
-    sample, (kind, layer, head) = post_editing.batch(), masked
+    model = editors.build("--share-self-attention --tie-context-attention").eval()
+    sample, (kind, layer, head) = editors.batch(), masked
     attention = module(model, kind, layer)
     with masked_heads(model, [masked]):
         found = output(model, sample)

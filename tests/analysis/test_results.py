@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import editors
 import numpy as np
-import post_editing
 import pytest
 import torch
 from examples import sentence, statistics, write_alpha_log, write_maps, write_statistics
@@ -73,7 +73,7 @@ def models():
         yield pytest.param(lambda flags=flags: (build(flags), dictionary(), batch()), id=flags)
     language_model = lambda: (build_language_model(), dictionary(), batch())  # noqa: E731
     yield pytest.param(language_model, id="language model")
-    post_editor = lambda: (post_editing.build(), post_editing.dictionary(), post_editing.batch())  # noqa: E731
+    post_editor = lambda: (editors.build(), editors.dictionary(), editors.batch())  # noqa: E731
     yield pytest.param(post_editor, id="post-editor")
 
 
@@ -101,9 +101,6 @@ def test_what_is_written_of_a_model_is_read(make, tmp_path):
             if report["row_sums"][name] == "one":
                 assert np.allclose(weights.sum(-1), 1, atol=1e-5)
     assert write_importance(split, tmp_path / "a.json", points=2, random_orders=1)["sentences"] == 3
-    if not hasattr(split.model, "encoder"):
-        with pytest.raises(UserError, match="which does not translate"):
-            write_importance(split, tmp_path / "a.json", bleu_beam=1)
 
 
 def test_maps_are_read_with_numpy_alone_and_named(tmp_path):

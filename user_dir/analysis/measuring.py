@@ -170,7 +170,7 @@ def head_statistics(
 
 def _measured(
     split: Split,
-    pieces: tuple[Pieces, Pieces],
+    pieces: list[Pieces],
     roles: dict[str, Role],
     facts: dict,
     maps: Path | None,
