@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 from commands import lines, of, script
-from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq import models
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from forks import environment
 
@@ -68,7 +68,7 @@ def random_model(trained, corpus, path, **settings):
         TranslationConfig(data=str(corpus / "bin"), source_lang="de", target_lang="en")
     )
     torch.manual_seed(2)
-    model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+    model = models.build_model(args, task)
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1 and "embed_tokens" not in name:
             parameter.data *= 5 if "encoder_attn" in name else 1.5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import json
+from argparse import Namespace
 
 import head_oracle
 import numpy as np
@@ -156,7 +157,7 @@ def test_mistakes_end_with_an_error_message(corpus, six_heads, tmp_path, capsys,
     torch.save({"weights": 1}, tmp_path / "other.pt")
     refuse("head_importance", "--path", tmp_path / "other.pt", words=["other.pt"])
     other = load_checkpoint(six_heads)
-    other["cfg"]["model"]._name = other["cfg"]["model"].arch = "lstm"
+    other["cfg"]["model"] = Namespace(_name="lstm", arch="lstm")
     save_checkpoint(other, tmp_path / "lstm.pt")
     refuse("align", "--path", tmp_path / "lstm.pt", words=["lstm.pt", "is of a lstm"])
     refused(script("head_stats", *of(none, corpus), check=False), "no checkpoint", "none")

@@ -4,7 +4,6 @@ All versions from 0.12.2 on are affected by each.
 """
 
 import atexit
-import functools
 import logging
 import math
 import os
@@ -37,8 +36,7 @@ from . import around
 logger = logging.getLogger(__name__)
 
 
-@functools.cache  # once per process
-def register_exit() -> None:
+def install() -> None:
     """End the threads that prepare batches before the interpreter exits."""
     atexit.register(end_prefetching)
 
