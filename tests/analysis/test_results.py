@@ -120,23 +120,15 @@ def test_maps_are_read_with_numpy_alone_and_named(tmp_path):
 
 def test_results_are_used_again_if_they_are_of_enough_sentences(tmp_path):
     """Statistics are of 50 sentences, maps of the first 3 of them."""
-    checkpoint, text = tmp_path / "model.pt", tmp_path / "valid.de"
+    checkpoint = tmp_path / "model.pt"
     checkpoint.touch()
     file = write_statistics(tmp_path / "model.valid.heads.json")
     maps = write_maps(tmp_path / "maps", [sentence(seed=i) for i in range(3)])
-    corpus = SimpleNamespace(name="multi30k", languages=("de", "en"), text=lambda subset, language: text)
-
-    def current(shown: int, maps=maps, lines: int = 50, subset: str = "valid") -> bool:
-        text.write_text("Ein Satz.\n" * lines)
-        return statistics_are_current(file, maps, checkpoint, corpus, subset, shown)
-
-    assert current(2) and current(3)
-    assert not current(4)
-    assert current(4, maps=None), "maps are given"
-    assert not current(2, lines=51), "statistics are of the first 50 of 51 sentences"
-    assert not current(2, subset="test")
+    assert statistics_are_current(file, maps, checkpoint, 3)
+    assert not statistics_are_current(file, maps, checkpoint, 4)
+    assert statistics_are_current(file, None, checkpoint, 4), "maps are given"
     os.utime(file, (1, 1))
-    assert not current(2), "the checkpoint is newer"
+    assert not statistics_are_current(file, maps, checkpoint, 3), "the checkpoint is newer"
 
 
 def test_results_of_two_splits_are_not_combined(tmp_path):

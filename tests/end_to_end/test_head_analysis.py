@@ -13,11 +13,10 @@ import pytest
 import torch
 from commands import lines, of, refused, script, train
 
+from user_dir.analysis.words import interrogatives_of
 from user_dir.checkpoints import load_checkpoint, save_checkpoint
 
 pytestmark = pytest.mark.slow
-
-GERMAN = {"wer", "wem", "wen", "was", "wann", "wo", "warum"}
 
 
 def sentences_of(folder) -> list[dict]:
@@ -35,10 +34,9 @@ def test_statistics_of_real_maps_agree_with_the_oracle(request, corpus, model, t
     """For our model and the stock transformer, on the maps dumped by the same run."""
     checkpoint = request.getfixturevalue(model)
     checkpoint = checkpoint if checkpoint.suffix == ".pt" else checkpoint / "checkpoint_last.pt"
-    (tmp_path / "words").write_text("\n".join(GERMAN), encoding="utf-8")
     where = [*of(checkpoint, corpus), "--output", tmp_path / "heads.json"]
     dump = ["--dump-attention", tmp_path / "maps", "--dump-sentences", "24", "--sentences", "24"]
-    own = ["--interrogatives", f"de={tmp_path / 'words'}", "--threshold", "</s> sink=0.01"]
+    own = ["--threshold", "</s> sink=0.01"]
     done = script("head_stats", *where, *dump, *own, "--max-tokens", "100", anew="nightly")
     report = json.loads((tmp_path / "heads.json").read_text())
     assert (report["sentences"], report["source_lang"], report["target_lang"]) == (24, "de", "en")
@@ -49,8 +47,7 @@ def test_statistics_of_real_maps_agree_with_the_oracle(request, corpus, model, t
         assert sentence["source"] == [*line.split(" "), "</s>"]
         assert sentence["target"] == [*target.split(" "), "</s>"]
         assert sentence["target_input"] == ["</s>", *target.split(" ")]
-    english = {"who", "whom", "whose", "what", "which", "when", "where", "why", "how"}
-    lists = {"source": GERMAN, "target_input": english}
+    lists = {"source": interrogatives_of("de"), "target_input": interrogatives_of("en")}
     assert len(report["heads"]) == 3 * 2 * 4
     for row in report["heads"]:
         where = row["attention"], row["layer"], row["head"]
@@ -149,9 +146,7 @@ def test_mistakes_end_with_an_error_message(corpus, six_heads, tmp_path, capsys,
     refuse("head_stats", "--subset", "dev", words=["'dev'", "valid"])
     refuse("head_stats", "--output", "heads.csv", words=["heads.csv", ".json"])
     refuse("head_stats", "--max-tokens", "5", words=["--max-tokens 5", "line"])
-    refuse("head_stats", "--bpe", "bert", words=["'bert'", "sentencepiece"])
     refuse("head_stats", "--threshold", "sink=1", words=["sink=1", "'</s> sink'"])
-    refuse("head_stats", "--interrogatives", f"fr={none}", words=["fr=", "de and en"])
     refuse("head_importance", "--figure", "figure.gif", words=["figure.gif", "svg"])
     refuse("align", "--gold", none, words=["none", "gold"])
     torch.save({"weights": 1}, tmp_path / "other.pt")

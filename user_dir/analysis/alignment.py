@@ -262,16 +262,14 @@ def _words(tokens: Tensor, word: Tensor) -> Iterator[list[tuple[int, ...]]]:
         yield words
 
 
-def write_alignment(
-    split: Split, folder: Path, gold: Sequence | None = None, query: str = "output", scheme: str | None = None
-) -> dict:
+def write_alignment(split: Split, folder: Path, gold: Sequence | None = None, query: str = "output") -> dict:
     """Align the words of a split; writes a Pharaoh file for each candidate, and ``alignment.json``.
 
-    See :func:`align_split`; ``scheme`` is of :data:`~.words.SCHEMES`. Returns the content of
-    ``alignment.json``: with ``gold`` also ``best_head`` and ``best``, those of the least error rate.
+    See :func:`align_split`. Returns the content of ``alignment.json``: with ``gold`` also ``best_head`` and
+    ``best``, those of the least error rate.
     """
     samples = split.samples(in_order=True)
-    aligned = align_split(split.model, samples, *split.pieces(scheme), folder, gold, query)
+    aligned = align_split(split.model, samples, *split.pieces(), folder, gold, query)
     report = rounded({**split.facts, **aligned})
     scored = [row for row in report["candidates"] if row.get("aer") is not None]
     if gold is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,15 +117,10 @@ class Split:
                 yield on_device(dataset.collater([dataset[i] for i in members]), self.model)
                 progress.update(len(members))
 
-    def pieces(
-        self, scheme: str | None = None, interrogatives: Mapping[str, frozenset[str]] | None = None
-    ) -> list[Pieces]:
-        """The pieces of the source and target language; ``interrogatives`` by language: see ``Pieces``."""
-        dictionaries = self.task.source_dictionary, self.task.target_dictionary
-        return [
-            Pieces(dictionary, language, scheme, (interrogatives or {}).get(language))
-            for dictionary, language in zip(dictionaries, self.direction)
-        ]
+    def pieces(self) -> tuple[Pieces, Pieces]:
+        """The pieces of the source and target language."""
+        source, target = self.direction
+        return Pieces(self.task.source_dictionary, source), Pieces(self.task.target_dictionary, target)
 
 
 def open_split(
