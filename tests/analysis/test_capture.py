@@ -170,7 +170,7 @@ def test_batches_have_every_sentence_once_within_max_tokens(in_order, max_tokens
 def test_sentences_that_are_too_long_are_named():
     with pytest.raises(UserError, match="--max-tokens 8 is too small for line 3 of valid, which has 9"):
         list(split_of(max_tokens=8).samples())
-    with pytest.raises(UserError, match="line 3 of valid has 9 source tokens, but the model allows 8"):
+    with pytest.raises(UserError, match="3 of valid: up to 9 source tokens, but the model allows 8"):
         list(split_of(positions=8).samples())
     assert list(split_of(positions=8, sentences=2).samples())
     with pytest.raises(UserError, match="valid has no sentences"):
