@@ -5,9 +5,7 @@ import json
 import pytest
 
 from user_dir.corpora import load_corpus
-from user_dir.corpora.pieces import case_of
-from user_dir.errors import UserError
-from user_dir.translation.corrections import changes, gain, with_case_of
+from user_dir.post_editing.scoring import changes, gain, with_case_of
 from user_dir.translation.scoring import ScoredSplit, make_ter, natural_text
 
 ACCENTS = str.maketrans("äöüé", "aoue")
@@ -75,15 +73,6 @@ def test_case_is_ignored_unless_it_is_copied(tmp_path):
     assert split.case == "from_translation" and split.lines(HYPOTHESES) == PE
     assert "case:mixed" in found["bleu_signature"] and found["ter"] == 0
     assert split.lines(HYPOTHESES[1:], left_out=[0]) == PE[1:]
-
-
-def test_case_that_is_not_lost_is_not_restored(tmp_path):
-    corpus = prepared(tmp_path, "wordpiece: vocab.txt", "case: from_translation")
-    assert case_of(corpus, "valid") == "from_translation"
-    tokenizer = corpus.folder / "text" / "tokenizer.json"
-    tokenizer.write_text(tokenizer.read_text().replace("true", "false"))
-    with pytest.raises(UserError, match=r"corpus.yaml, line \d+: case"):
-        case_of(corpus, "valid")
 
 
 def test_characters_that_the_bert_parts_are_joined(tmp_path):
