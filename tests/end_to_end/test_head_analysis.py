@@ -137,7 +137,7 @@ def test_bleu_of_the_unmasked_model_equals_evaluate(restored, tmp_path):
     """For text that must be restored before scoring; also with fairseq-generate's translations."""
     where = [*of(restored / "last.pt", restored), "--beam", "2"]
     script("evaluate", *where, "--subset", "exam", "--output", tmp_path)
-    evaluated = evaluated_as_by_fairseq(tmp_path, "exam")
+    evaluated = evaluated_as_by_fairseq(tmp_path, restored, "exam")
     output = tmp_path / "importance.json"
     brief = ["--points", "1", "--random-orders", "1", "--output", output]
     script("head_importance", *where, "--subset", "exam", "--bleu", *brief)
@@ -146,7 +146,7 @@ def test_bleu_of_the_unmasked_model_equals_evaluate(restored, tmp_path):
     assert report["bleu_signature"] == evaluated["bleu_signature"]
     assert "case:lc" in evaluated["bleu_signature"]
 
-    assert "<0x" in (tmp_path / "generate-test.txt").read_text(), "no byte piece was translated"
+    assert "<0x" in (tmp_path / "exam.tok.en").read_text(), "no byte piece was translated"
     assert "<0x" not in (tmp_path / "exam.en").read_text()
     assert " ." not in (tmp_path / "exam.en").read_text(), "not detokenised"
 
