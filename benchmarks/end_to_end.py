@@ -33,7 +33,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.trainer import Trainer
 from measure import begin, in_turns, new_parser, peak_memory, ratio, seconds, table, write_report
 
-import user_dir.models  # noqa: F401  registers the models
+import user_dir.tasks  # noqa: F401  registers the models
 from user_dir.attention.dense import attention_scores, weighted_values
 from user_dir.attention.normalizers import NORMALIZERS, Normalizer
 from user_dir.corpora import load_corpus

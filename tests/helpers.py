@@ -17,6 +17,7 @@ import torch
 from fairseq import models, options
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+from fairseq.models.transformer_lm import base_lm_architecture
 from omegaconf import OmegaConf
 from torch import Tensor
 
@@ -275,6 +276,9 @@ def build_language_model(flags: str = "", arch: str = "adaptively_sparse_transfo
     words = dictionary()
     task = SimpleNamespace(source_dictionary=words, target_dictionary=words, args=args)
     torch.manual_seed(seed)
+    if arch == "transformer_lm":  # fairseq fills its settings in elsewhere
+        base_lm_architecture(args)
+        return models.ARCH_MODEL_REGISTRY[arch].build_model(args, task).double().eval()
     return models.build_model(args, task).double().eval()
 
 

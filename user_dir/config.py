@@ -127,7 +127,7 @@ def section_dataclass(path: Path, section: str, settings: Any):
     else:
         dataclasses = REGISTRIES.get(section, {}).get("dataclass_registry", {})
         names = REGISTRIES.get(section, {}).get("registry", {})
-    if name is None or (names and name not in names):
+    if not isinstance(name, str) or (names and name not in names):
         close = difflib.get_close_matches(str(name), [str(known) for known in names], n=3)
         meant = f"; did you mean {' or '.join(close)}?" if close else ""
         raise UserError(f"{path}: {section}._name is {name!r}, which is not registered{meant}")

@@ -269,7 +269,7 @@ def test_lower_precision(dtype, flags, recorded):
 )
 def test_a_step_reads_nothing_from_the_device(flags, monkeypatch):
     take_triton_kernels(monkeypatch)
-    monkeypatch.setattr("user_dir.attention.triton_backend.passes_check", lambda *given, **options: True)
+    monkeypatch.setattr("user_dir.attention.triton.passes_check", lambda *given, **options: True)
     arch = "adaptively_sparse_transformer"
     small = "--encoder-layers 1 --decoder-layers 2 --encoder-embed-dim 16 --decoder-embed-dim 16"
     built = models.build_model(parse(f"{small} {flags}", arch), translation_task())

@@ -20,6 +20,6 @@ class Batches:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    import user_dir.models  # noqa: F401
+    import user_dir.tasks  # noqa: F401
 
     print(next(BufferedIterator(1_000_000, Batches())).sum().item())

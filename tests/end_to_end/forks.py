@@ -40,8 +40,8 @@ LIBRARIES = ("torch.distributed.fsdp", "torch.onnx.operators", "sklearn.metrics"
 LIBRARIES += ("sacrebleu", "tensorboardX", "torch._dynamo")  # torch's optimizers import the last
 LIBRARIES += ("matplotlib.figure", "sacremoses", "sentencepiece")
 # The rest, including imports of our scripts.
-LOADED = ("fairseq.sequence_generator", "fairseq.trainer", "user_dir.models", "torch.utils.serialization")
-LOADED += ("user_dir.analysis.results", "user_dir.translation.evaluation")
+LOADED = ("fairseq.sequence_generator", "fairseq.trainer", "user_dir.tasks", "torch.utils.serialization")
+LOADED += ("user_dir.analysis.results", "user_dir.translation.evaluate")
 
 
 def environment() -> dict[str, str]:

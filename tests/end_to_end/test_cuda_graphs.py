@@ -50,8 +50,8 @@ def test_a_resumed_training_is_the_same(flags, corpus, tmp_path):
 
 
 def test_an_unknown_value_is_refused(corpus, tmp_path):
-    with pytest.raises(ValueError, match="cuda_graphs must be one of auto, off, on"):
-        train_with(config(corpus, tmp_path / "by_config", cuda_graphs="sometimes"))
+    words = same_flags(corpus, tmp_path / "unknown", *FLAGS, "--cuda-graphs", "sometimes")
+    refused(fairseq("train", *words, check=False), "cuda-graphs", "sometimes")
     reason = ["--encoder-layerdrop", "0.5", "--cuda-graphs", "on"]
     folder = tmp_path / "flags"
     refused(fairseq("train", *same_flags(corpus, folder, *FLAGS, *reason), check=False), "layer drop", "off")

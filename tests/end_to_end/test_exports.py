@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from argparse import Namespace
 
 import pytest
 import torch
 from commands import lines, of, script
-from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq import models
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from forks import environment
 
@@ -62,13 +63,12 @@ def without(modules: tuple[str, ...], program, *arguments, cwd) -> list[str]:
 def random_model(trained, corpus, path, **settings):
     """A checkpoint with other settings and random weights, whose translations differ, and end."""
     state = load_checkpoint(trained / "checkpoint_last.pt")
-    args = state["cfg"]["model"]
-    vars(args).update(settings)
+    args = state["cfg"]["model"] = Namespace(**{**state["cfg"]["model"], **settings})
     task = TranslationTask.setup_task(
         TranslationConfig(data=str(corpus / "bin"), source_lang="de", target_lang="en")
     )
     torch.manual_seed(2)
-    model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+    model = models.build_model(args, task)
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1 and "embed_tokens" not in name:
             parameter.data *= 5 if "encoder_attn" in name else 1.5

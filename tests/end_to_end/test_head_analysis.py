@@ -124,7 +124,7 @@ def restored(corpus, tmp_path_factory):
         files[f"natural.{language}"] = natural[400:]
     exam = {"file": "test.{language}", "reference": "natural.{language}"}
     splits = {"train": "train.{language}", "valid": "test.{language}", "exam": exam}
-    settings = {"vocabulary_size": 400, "character_coverage": 0.98, "tokenised": True, "byte_fallback": True}
+    settings = {"vocabulary_size": 400, "character_coverage": 0.98, "tokenised": True}
     settings["normalise"] = {"every": ["lower_case"]}
     mine = prepared(tmp_path_factory.mktemp("restored"), files, splits=splits, **settings)
     train(mine, mine, *SIX_HEADS, "--max-update", "40", "--max-target-positions", "80")
@@ -200,7 +200,7 @@ def test_mistakes_end_with_an_error_message(corpus, six_heads, tmp_path, capsys,
     torch.save({"weights": 1}, tmp_path / "other.pt")
     refuse("head_importance", "--path", tmp_path / "other.pt", words=["other.pt"])
     other = load_checkpoint(six_heads)
-    other["cfg"]["model"]._name = other["cfg"]["model"].arch = "lstm"
+    other["cfg"]["model"]["_name"] = "lstm"
     save_checkpoint(other, tmp_path / "lstm.pt")
     refuse("align", "--path", tmp_path / "lstm.pt", words=["lstm.pt", "is of a lstm"])
     refused(script("head_stats", *of(none, corpus), check=False), "no checkpoint", "none")

@@ -97,7 +97,7 @@ def test_figures_for_papers(reported, trained, tmp_path):
     width = re.search(r'width="([\d.]+)pt"', (tmp_path / "narrow.svg").read_text(encoding="utf-8"))
     assert float(width.group(1)) == pytest.approx(72 * 7.7 / 2.54, abs=0.01)
     done = script("plot_attention", maps, "--head", "encoder_self:0:1", "--width", "3", check=False)
-    refused(done, "'3' is not column, page or a width of 4 to 100 cm")
+    refused(done, "--width", "'3'")
 
 
 def test_invalid_arguments_end_with_an_error_message(reported, stock, tmp_path):

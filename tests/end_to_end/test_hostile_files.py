@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 import io
 import sys
@@ -48,10 +47,10 @@ def hostile(trained, tmp_path_factory):
     marker = tmp_path / "marker"
     state = load_checkpoint(trained / "checkpoint_last.pt")
     torch.save({**state, "last_optimizer_state": Runs(open, str(marker), "w")}, tmp_path / "pickle.pt")
-    state["cfg"]["model"] = copy.copy(state["cfg"]["model"])
-    state["cfg"]["model"].adaptive_softmax_cutoff = f"open({str(marker)!r}, 'w') and None"
+    settings = dict(state["cfg"]["model"])
+    state["cfg"]["model"] = {**settings, "adaptive_softmax_cutoff": f"open({str(marker)!r}, 'w') and None"}
     torch.save(state, tmp_path / "setting.pt")
-    state["cfg"]["model"] = Disguised(vars(load_checkpoint(trained / "checkpoint_last.pt")["cfg"]["model"]))
+    state["cfg"]["model"] = Disguised(settings)
     code = f"[open({str(marker)!r}, 'w') and (8, 3)][:0] or [(8, 3)]"
     vars(state["cfg"]["model"]).update(_name="fconv", encoder_layers=code)
     torch.save(state, tmp_path / "attributes.pt")
@@ -119,7 +118,7 @@ def test_what_would_run_code_is_refused_and_runs_nothing(case, hostile, corpus, 
     assert not (hostile / "marker").exists()
 
 
-WRONG = {"nan": "not finite", "cut": "cut short", "layers": "does not fit this model"}
+WRONG = {"nan": "not finite", "cut": "wrong.pt", "layers": "does not fit this model"}
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -128,7 +127,7 @@ def test_an_unusable_checkpoint_is_reported(wrong, corpus, trained, tmp_path):
     if wrong == "nan":
         state["model"]["decoder.layers.1.fc2.weight"][3, 4] = torch.nan
     elif wrong == "layers":
-        state["cfg"]["model"] = Namespace(**{**vars(state["cfg"]["model"]), "decoder_layers": 3})
+        state["cfg"]["model"] = Namespace(**{**state["cfg"]["model"], "decoder_layers": 3})
     torch.save(state, path)
     if wrong == "cut":
         path.write_bytes(path.read_bytes()[:-1000])

@@ -79,5 +79,5 @@ def test_align_by_the_posterior(corpus, checkpoints, tmp_path):
 
 def test_the_checkpoint_has_its_settings(checkpoints):
     state = torch.load(checkpoints / "checkpoint_last.pt", weights_only=False)
-    assert state["cfg"]["model"].latent_alignment is True
+    assert state["cfg"]["model"]["latent_alignment"] is True
     assert "decoder.alignment.alpha.a" in state["model"]

@@ -28,9 +28,3 @@ def test_from_raw_files_to_bleu(corpus, tmp_path, name):
     given = [*of(run / "checkpoint_last.pt", mine), "--beam", "1"]
     done = script("evaluate", *given, "--output", run / "scores")
     assert "BLEU" in done.stdout
-
-
-def test_a_name_of_two_lines_is_refused(tmp_path):
-    words = ["configs/toy/alpha_entmax.yaml", f"checkpoint.save_dir={tmp_path}/a\nb"]
-    done = script("train", *words, check=False)
-    assert done.returncode == 1 and "a\\nb" in done.stderr and not any(tmp_path.iterdir())

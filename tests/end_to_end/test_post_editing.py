@@ -84,16 +84,14 @@ def test_the_steps_of_the_page_work_with_own_triplets(triplets, tmp_path, monkey
     """From ``prepare.py --config`` by the commands that it prints to TER, with fewer updates."""
     mine = load_corpus("mine", triplets.parent)
     write_configs(mine, tmp_path)
-    monkeypatch.setattr(summary, "ROOT", tmp_path)
     commands = re.findall(r"^(?:next|then): (.*)$", summary.summary(mine), re.M)
     configs = [Path(words[-1]) for words in map(shlex.split, commands)]
-    assert [path.stem for path in configs] == ["pretraining", "alpha_entmax"]
+    assert [path.stem for path in configs] == ["alpha_entmax"]
     for path in configs:
         train_with(path, "optimization.max_update=3", "dataset.num_workers=0", root=tmp_path)
     average = Path("checkpoints") / "mine" / "alpha_entmax" / "average.pt"
     last = average.with_name("checkpoint_last.pt")
     model = load_checkpoint(tmp_path / last)["cfg"]["model"]
-    assert model["bert"] == "checkpoints/mine/pretraining/checkpoint_best.pt"
     assert model["alpha_schedule"] == "linear"
     script("average_checkpoints", "--ema", "--path", last, "--output", average, cwd=tmp_path)
     done = script("evaluate", "--path", average, "--beam", "2", cwd=tmp_path)  # the corpus of training
@@ -180,7 +178,7 @@ def test_translate_reads_source_tab_translation(triplets, editor, tmp_path):
     done = script("translate", *where, given[0], "", *given[1:])
     expected = lines(tmp_path / "exam.de")
     assert done.stdout.split("\n")[:-1] == [expected[0], "", *expected[1:]]
-    refused(script("translate", *where, *given[:2], "no tab", check=False), "line 3 has 0 tabs")
+    refused(script("translate", *where, *given[:2], "no tab", check=False), "line 3")
 
 
 def test_heads_are_analysed(triplets, editor, tmp_path):

@@ -1,11 +1,10 @@
 """Training with the α-entmax loss; every kind of search with exact zeros among the probabilities."""
 
-import json
 import re
 
 import pytest
 import torch
-from commands import PLUGIN, here, lines, of, refused, script, train
+from commands import PLUGIN, here, train
 from fairseq import checkpoint_utils
 from fairseq.sequence_generator import SequenceGenerator
 
@@ -107,26 +106,3 @@ def test_scores_are_those_of_the_whole_translation(corpus, peaked):
             p = model.get_normalized_probs(output, log_probs=False)[0]
             chosen = p.gather(1, tokens[:, None]).squeeze(1)
             assert (chosen[:-1] > 0).all() and ((p > 0).sum(-1) < p.size(1)).any()
-
-
-def test_the_study_of_search(corpus, peaked):
-    """Also that exact search finds translations at least as probable as those of the widest beam."""
-    flags = [*of(peaked / "second.pt", corpus), "--cpu", "--sentences", 12, "--beams", 1, 20]
-    flags += ["--most-expansions", 300]
-    done = script("search", *flags)
-    file = peaked / "search" / "second-valid.json"
-    assert str(file) in done.stdout
-    found = json.loads(file.read_text())
-    assert [each["beam"] for each in found["beams"]] == [1, 20]
-    assert all(0 <= each["bleu"] <= 100 for each in found["beams"])
-    assert 0 <= found["calibration"]["expected_calibration_error"] <= 1
-    exact = found["exact"]
-    assert exact["sentences"] == len(exact["modes"]) == 12 and exact["completed"] > 0
-    assert all(mode["log_p"] is None or mode["log_p"] <= 0 for mode in exact["modes"])
-    refused(script("search", *flags, "--beams", 100000, check=False), "--beam 100000")
-    few = ["--min-words", 6, "--no-exact", "--output", peaked / "long.json"]
-    script("search", *flags, *few)
-    sources = lines(corpus / "text" / "valid.de")[:12]
-    long = json.loads((peaked / "long.json").read_text())
-    assert long["sentences"] == sum(len(line.split()) >= 6 for line in sources) > 0 and "exact" not in long
-    refused(script("search", *flags, "--min-words", 999, check=False), "--min-words 999")

@@ -175,8 +175,8 @@ def test_alpha_is_a_separate_group_of_the_composite_optimizer(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--attention-normalizer", "softermax"], ["--attention-normalizer", "softermax", "sparsemax"]),
-        (["--alpha-min", "1.8", "--alpha-max", "1.2"], ["--alpha-min", "1.8", "1.2"]),
+        (["--attention-normalizer", "softermax"], ["attention_normalizer", "softermax", "sparsemax"]),
+        (["--alpha-min", "1.8", "--alpha-max", "1.2"], ["alpha_min", "1.8", "1.2"]),
         (["--encoder-attention-heads", "5"], ["--encoder-attention-heads", "5", "32"]),
     ],
     ids=["choices", "model", "layer"],
@@ -198,7 +198,6 @@ def test_checkpoint_of_another_model_ends_with_an_error_message(corpus, through,
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("model.alpha_min=3", ["--alpha-min", "3"]),
         ("optimisation.max_update=3", ["optimisation"]),
         ("task.data=nowhere", ["nowhere", "prepare.py"]),
         ("no-equals-sign", ["no-equals-sign"]),

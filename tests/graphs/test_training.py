@@ -125,7 +125,6 @@ def test_updates_in_which_the_host_sets_alpha(train, plain, flags, until, caplog
         ("--latent-alignment --latent-alignment-soft --criterion cross_entropy", "latent"),
         ("--adaptive-softmax-cutoff 6,12 --criterion adaptive_loss --ddp-backend legacy_ddp", "AdaptiveLoss"),
         ("--report-accuracy", "--report-accuracy"),
-        ("--quant-noise-scalar 0.5", "hook"),
         ("--amp", "--fp16"),
     ],
 )

@@ -13,7 +13,7 @@ from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 from helpers import SMALL, SMALL_LM, binarise, dictionary
 
-import user_dir.models  # noqa: F401  registers the architectures
+import user_dir.tasks  # noqa: F401  registers the architectures
 
 OURS, LM = "adaptively_sparse_transformer", "adaptively_sparse_transformer_lm"
 PAIRS, TEXT = f"--source-lang de --target-lang en {SMALL}", f"{SMALL_LM} --sample-break-mode eos"

@@ -2,7 +2,6 @@
 
 import importlib.util
 import math
-from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
@@ -19,11 +18,10 @@ from fairseq.data.iterators import BufferedIterator
 from fairseq.dataclass.configs import DistributedTrainingConfig, FairseqConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils
-from fairseq.models.transformer import TransformerConfig
 from fairseq.optim.composite import CompositeOptimizerConfig, FairseqCompositeOptimizer
 from fairseq.tasks.translation import TranslationTask
 from helpers import MODEL_TOLERANCE, batch, build, dictionary, parse
-from omegaconf import MISSING, OmegaConf
+from omegaconf import OmegaConf
 
 from user_dir.errors import UserError
 from user_dir.guards import training
@@ -44,12 +42,15 @@ def test_a_tpu_is_taken_if_there_may_be_one_or_it_is_asked_for(there, flags, tpu
     assert (parsed.tpu, parsed.bf16) == (tpu, True)
 
 
-@pytest.mark.parametrize("made", [Namespace, lambda **settings: OmegaConf.create(settings)])
-def test_settings_that_fairseq_does_not_know_are_kept(made):
-    cfg = TransformerConfig.from_namespace(made(encoder_embed_dim=24, ours="kept", dropout=0.3))
-    assert (cfg.ours, cfg.encoder.embed_dim, cfg.dropout) == ("kept", 24, 0.3)
-    cfg = TransformerConfig.from_namespace(OmegaConf.create({"dropout": MISSING, "ours": MISSING}))
-    assert cfg.dropout == TransformerConfig().dropout and not hasattr(cfg, "ours")
+def test_checkpoints_have_all_settings_of_a_model(monkeypatch):
+    """Also those that a config leaves to their defaults, which fairseq fills in where it builds the model."""
+    given = {"_name": "adaptively_sparse_transformer_tiny", "encoder_layers": 2, "dropout": "0.3"}
+    cfg, seen = OmegaConf.create({"model": given}), []
+    inner = lambda self, cfg, task, model: seen.append(cfg.model)  # noqa: E731
+    training.keep_whole_settings(inner, None, cfg, None, None)
+    model = OmegaConf.to_container(seen[0], enum_to_str=True)
+    assert (model["encoder_layers"], model["dropout"], model["decoder_layers"]) == (2, 0.3, 4)
+    assert model["attention_normalizer"] == "entmax" and cfg.model is seen[0]
 
 
 # ------------------------------------------------------------------------------------------ workers

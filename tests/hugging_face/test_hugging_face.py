@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 import torch
-from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq import models
 from helpers import SMALL, build, entmax_oracle, parse, translation_task
 from tiny_model import tiny_corpus
 
@@ -61,7 +61,7 @@ def test_corpora_that_are_refused(tmp_path):
 def test_an_export_computes_the_same_and_other_parameters_are_noticed(normalizer, before):
     args = parse(f"{SMALL} {SHARED} --attention-normalizer {normalizer}")
     args.encoder_normalize_before = args.decoder_normalize_before = before
-    model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, translation_task())
+    model = models.build_model(args, translation_task())
     with hugging_face.loadable_transformers():
         exported = hugging_face.converted(model)
     assert type(exported).__name__.startswith("M2M100") == (before and normalizer == "softmax")

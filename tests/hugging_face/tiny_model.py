@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq import models
 from helpers import SMALL, parse, translation_task
 from tiny_splits import described, dictionary
 from triplets import bert_vocabulary
@@ -27,9 +27,7 @@ def tiny_corpus(folder: Path, *lines: str) -> Corpus:
         corpus.pieces.write_text("".join(f"{token}\n" for token in bert_vocabulary()), encoding="utf-8")
     else:
         symbols = SYMBOLS if corpus.description.triplets else ()
-        fallback = corpus.description.byte_fallback
-        size = 320 if fallback else 60
-        train_model(SENTENCES, corpus.pieces, size, byte_fallback=fallback, symbols=symbols)
+        train_model(SENTENCES, corpus.pieces, 60, symbols=symbols)
     return corpus
 
 
@@ -42,7 +40,7 @@ def tiny_state(
     args._name = args.arch
     task = {"_name": "translation", "data": data, "source_lang": "de", "target_lang": "en"}
     task |= {"left_pad_source": True, "left_pad_target": False}
-    model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, translation_task())
+    model = models.build_model(args, translation_task())
     return {
         "args": None,
         "cfg": {

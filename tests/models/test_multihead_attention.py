@@ -241,7 +241,7 @@ def test_a_mask_that_is_neither_boolean_nor_floating_is_refused(mask):
     query, _, _ = inputs("self")
     attention = learned()
     for given in ({}, {"need_head_weights": True}, {"before_softmax": True}):
-        with pytest.raises(ValueError, match=rf"attn_mask must be .*, not {mask.dtype}; .*\.bool\(\)"):
+        with pytest.raises(ValueError, match=rf"attn_mask must be .*, not {mask.dtype}"):
             attention(query, query, query, attn_mask=mask, **given)
     with pytest.raises(torch.jit.Error, match="attn_mask must be boolean"):
         torch.jit.script(attention)(query, query, query, attn_mask=mask)

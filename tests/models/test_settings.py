@@ -178,10 +178,10 @@ def test_settings_of_another_type_or_name_are_refused(name, value):
 
 LATENT = "--latent-alignment"
 REFUSED = {
-    "--alpha-init 3": "alpha_init 3",
+    "--alpha-init 3": "alpha_init must lie between",
     "--fixed-alpha 0.5": "fixed_alpha must be from 1 to 1000, not 0.5",
     "--attention-normalizer relu": "'relu'",
-    "--decoder-self-alpha-init 2.5": "decoder_self: alpha_init 2.5",
+    "--decoder-self-alpha-init 2.5": "decoder_self: alpha_init must lie",
     "--alpha-log a.jsonl --alpha-log-interval 0": "--alpha-log-interval must be at least 1, not 0",
     "--alpha-tying model --decoder-self-fixed-alpha 1.5": "--alpha-tying model",
     "--encoder-attention-heads 3": "--encoder-embed-dim is 16 and --encoder-attention-heads 3",

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 import torch
+from fairseq import models
 from fairseq.data import Dictionary, LanguagePairDataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from helpers import NUM_WORDS, SMALL, parse
 from helpers import translation_task as small_task
@@ -67,7 +67,7 @@ def model_folder(folder: Path, seed: int = 1, direction: tuple[str, str] = ("de"
     source, target = direction
     flags = f"--task translation --source-lang {source} --target-lang {target} --share-all-embeddings"
     args = parse(f"{SMALL} {flags}")
-    weights = ARCH_MODEL_REGISTRY[args.arch].build_model(args, small_task()).state_dict()
+    weights = models.build_model(args, small_task()).state_dict()
     cfg = OmegaConf.to_container(convert_namespace_to_omegaconf(args), resolve=True, enum_to_str=True)
     state = {
         "args": None,

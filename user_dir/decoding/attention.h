@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "../cpp/lanes.h"
+#include "lanes.h"
 #include "threads.h"
 
 namespace decoding {

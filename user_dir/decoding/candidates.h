@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "../cpp/lanes.h"
+#include "lanes.h"
 
 namespace decoding {
 

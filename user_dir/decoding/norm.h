@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "../cpp/lanes.h"
+#include "lanes.h"
 #include "threads.h"
 
 namespace decoding {

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "../cpp/lanes.h"
+#include "lanes.h"
 
 namespace decoding {
 

@@ -31,11 +31,13 @@ def around(owner, name: str) -> Callable:
 
 
 def install() -> None:
-    """Put all repairs that were marked in their places; the first time also those of this package."""
+    """Put all repairs in place: those that are marked, and what the modules of this package install."""
     modules = [importlib.import_module(f".{name}", __name__) for name in _MODULES]
     while _marks:
         put_around(*_marks.pop(0))
-    modules[_MODULES.index("training")].register_exit()
+    for module in modules:
+        if hasattr(module, "install"):  # of what is not a function around another
+            module.install()
 
 
 def put_around(owner, name: str, function: Callable) -> None:

@@ -4,12 +4,12 @@ All versions from 0.12.2 on are affected by each.
 """
 
 import atexit
-import functools
 import logging
 import math
 import os
 import sys
 import threading
+from argparse import Namespace
 from collections.abc import Iterator
 from importlib.util import find_spec
 from unittest.mock import patch
@@ -37,8 +37,7 @@ from . import around
 logger = logging.getLogger(__name__)
 
 
-@functools.cache  # once per process
-def register_exit() -> None:
+def install() -> None:
     """End the threads that prepare batches before the interpreter exits."""
     atexit.register(end_prefetching)
 
@@ -58,13 +57,19 @@ def parse_args_and_arch(parse, parser, input_args=None, *args, **kwargs):
 
 
 @around(Trainer, "__init__")
-def keep_whole_settings(begin, self, cfg, *args, **kwargs):
-    """Write a model's defaults to its checkpoints, too: fairseq fills them in where it builds the model."""
+def keep_whole_settings(begin, self, cfg, task, model, *args, **kwargs):
+    """Write the settings that a model was built with to its checkpoints: fairseq keeps those that were given.
+
+    They have the defaults of the model, and what it takes over from a pretrained one.
+    """
     name = cfg.model._name if isinstance(cfg.model, DictConfig) else None
     if name in MODEL_DATACLASS_REGISTRY:
         with open_dict(cfg):
             cfg.model = merge_with_parent(MODEL_DATACLASS_REGISTRY[name](), cfg.model)
-    begin(self, cfg, *args, **kwargs)
+            for key, value in vars(getattr(model, "resolved", None) or Namespace()).items():
+                if key in cfg.model:
+                    cfg.model[key] = value
+    begin(self, cfg, task, model, *args, **kwargs)
 
 
 # ------------------------------------------------------------------------------------------ workers

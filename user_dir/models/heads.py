@@ -13,6 +13,7 @@ from torch import Tensor, distributed
 from ..attention import BACKENDS, Alpha, AlphaConfig, unavailable
 from ..attention.length_scaling import LengthScaling
 from ..attention.normalizers import NORMALIZERS
+from ..checkpoints import require_finite
 from ..errors import UserError, exit_on_user_error
 from ..files import write_text
 from .layers import layers_of
@@ -62,7 +63,8 @@ class AlphaLog:
         """Prepare the file for training that continues from ``update``; returns the last update in it."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+            filled = self.path.exists() and self.path.stat().st_size
+            text = self.path.read_text(encoding="utf-8") if filled else ""
             if update == 0 and text:
                 number = 1
                 while (kept := self.path.with_name(f"{self.path.name}.{number}")).exists():
@@ -86,6 +88,7 @@ class SparseHeads:
 
     # Without annotations, which TorchScript would read.
     alpha_log = None
+    resolved = None  # the settings that it was built with
     reported = None  # the last update reported
     trains_alignment = False
     alignment = None  # a LatentAlignment; its α is set like those of context attention, unless constant
@@ -176,6 +179,8 @@ class SparseHeads:
                 "the checkpoint has no α's, so they keep their initial values. To continue training from it, "
                 "use --reset-optimizer, or --finetune-from-model instead of --restore-file"
             )
+        with exit_on_user_error():
+            require_finite(state_dict, "the checkpoint")
         try:
             return super().load_state_dict(state_dict, strict=strict, model_cfg=model_cfg, args=args)
         except RuntimeError as error:

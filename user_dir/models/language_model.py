@@ -92,6 +92,7 @@ class AdaptivelySparseLanguageModel(Configured, SparseHeads, TransformerLanguage
             no_encoder_attn=True,
         )
         model = cls(decoder)
+        model.resolved = args
         model.set_up_heads(args)
         decoder.output_normalizer = output
         return model

@@ -95,6 +95,7 @@ class AdaptivelySparseTransformerModel(Configured, SparseHeads, TransformerModel
         fill_in(args)
         output = output_normalizer(args)
         model = super().build_model(args, task)
+        model.resolved = args
         model.set_up_heads(args)
         model.int8 = bool(args.int8)
         model.decoder.output_normalizer = output

@@ -64,6 +64,7 @@ class AdaptivelySparseMaskedLM(Configured, SparseHeads, FairseqEncoderModel):
         set_eps(model, args.layer_norm_eps)
         if bert is not None:
             bert.load_encoder(model.encoder, dictionary)
+        model.resolved = args
         model.set_up_heads(args)
         return model
 

@@ -8,7 +8,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.ema.ema import EMA
 from fairseq.trainer import Trainer
 from helpers import batch, build, translation_task
-from tiny_release import tiny_state
+from tiny_model import tiny_state
 from torch import nn
 
 from user_dir.checkpoints import save_checkpoint
