@@ -9,7 +9,6 @@ import importlib
 import io
 import json
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -163,12 +162,21 @@ def translated(output: str) -> dict[int, str]:
     return {int(number): text for number, text in reversed(found)}
 
 
-def evaluated_as_by_fairseq(folder: Path, test_set: str) -> dict:
-    """The scores of an evaluation, whose command for fairseq-generate prints what it has written."""
+def evaluated_as_by_fairseq(folder: Path, corpus: Path, test_set: str, *flags) -> dict:
+    """The scores of an evaluation of a first test set, whose translations are those of fairseq-generate."""
     scores = json.loads((folder / f"{test_set}.json").read_text())
-    command, *flags = shlex.split(scores["command"])
-    assert command == "fairseq-generate"
-    printed = re.findall(r"^[STHDP]-\d+\t.*$", fairseq("generate", *flags).stdout, flags=re.M)
-    (written,) = folder.glob("generate-*.txt")
-    assert lines(written) == printed, "scores included"
+    source, target = scores["direction"].split("-")
+    words = [corpus / "bin", *PLUGIN, "--path", scores["checkpoint"], "--remove-bpe", "sentencepiece"]
+    words += ["--source-lang", source, "--target-lang", target, "--max-tokens", 4096]
+    words += ["--beam", scores["beam"], "--max-len-b", scores["max_len_b"], *flags]
+    overrides = {name: scores[name] for name in ("new_piece_penalty", "int8") if name in scores}
+    words += ["--model-overrides", overrides, *(["--cpu"] if "int8" in scores else [])]
+    output = fairseq("generate", *words).stdout
+    translations, tokens = translated(output), folder / f"{test_set}.tok.{target}"
+    written = lines(tokens if tokens.exists() else folder / f"{test_set}.{target}")
+    assert [translations.get(number, "") for number in range(len(written))] == written
+    assert len(translations) == scores["sentences"]
+    pieces = re.findall(r"^P-(\d+)\t(.*)$", output, flags=re.M)
+    cut = {int(number) + 1 for number, of_it in pieces if len(of_it.split()) > scores["max_len_b"]}
+    assert sorted(cut) == scores["unfinished_lines"]
     return scores

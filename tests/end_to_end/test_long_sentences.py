@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from commands import PLUGIN, fairseq, lines, of, refused, script, train, train_with, translated
+from commands import (
+    PLUGIN,
+    evaluated_as_by_fairseq,
+    fairseq,
+    lines,
+    of,
+    refused,
+    script,
+    train,
+    train_with,
+    translated,
+)
 from same_training import same_config
 
 pytestmark = pytest.mark.slow
@@ -84,14 +93,6 @@ def evaluation(small, narrow, output, *flags, **options):
     return script("evaluate", *given, *flags, **options)
 
 
-def same_by_generate(scores: dict, output) -> None:
-    """The command that an evaluation names gives the same hypotheses, for the same sentences."""
-    done = fairseq("generate", *scores["command"].split()[1:])
-    found = translated(done.stdout)
-    assert translated((output / "generate-test.txt").read_text()) == found
-    assert len(found) == scores["sentences"]
-
-
 def test_evaluate_leaves_out_or_cuts_what_is_too_long(small, narrow, tmp_path):
     long = long_lines(small, "test")
     assert 1 < len(long) < 6, "few enough that an error message lists all"
@@ -102,21 +103,20 @@ def test_evaluate_leaves_out_or_cuts_what_is_too_long(small, narrow, tmp_path):
 
     output = tmp_path / "skipped"
     done = evaluation(small, narrow, output, "--skip-long")
-    scores = json.loads((output / "exam.json").read_text())
+    scores = evaluated_as_by_fairseq(output, small, "exam", SKIP)
     sentences = len(lengths(small, "test"))
     assert scores["left_out_lines"] == long and scores["sentences"] == sentences - len(long)
     assert f"left out, as longer than the model's limit: {len(long)} (line" in done.stdout
     found = lines(output / "exam.en")
     assert len(found) == sentences and not any(found[number - 1] for number in long)
-    same_by_generate(scores, output)
     systems = [word for name in "ab" for word in ("--system", name, output / "exam.json")]
     refused(script("compare", *systems, check=False), "--skip-long")
 
     output = tmp_path / "cut"
     done = evaluation(small, narrow, output, "--truncate-source", "--skip-long")
-    scores = json.loads((output / "exam.json").read_text())
+    limit = ["--truncate-source", "--max-source-positions", LIMIT]
+    scores = evaluated_as_by_fairseq(output, small, "exam", SKIP, *limit)
     cut = long_lines(small, "test", target=10**9)
     assert scores["truncated_lines"] == cut
     assert f"cut, as longer than the model's limit: {len(cut)} (" in done.stdout
     assert scores["left_out_lines"] == long_lines(small, "test", source=10**9)
-    same_by_generate(scores, output)

@@ -20,7 +20,6 @@ from commands import (
     refused,
     script,
     train_with,
-    translated,
 )
 from triplets import DESCRIPTION, MT, PE, SRC, write_triplets
 
@@ -122,7 +121,7 @@ def test_a_copier_learns_by_the_settings_for_a_published_bert(triplets, trained,
     assert rates["bert"] / 30 < (jumps - 2.0 * jumps.gt(1)).abs().max() < rates["default"] / 30
     where = [*of(tmp_path / "checkpoint_last.pt", triplets), "--output", tmp_path / "scores"]
     said = script("evaluate", *where, "--beam", "2", "--new-piece-penalty", "valid").stdout
-    result = evaluated_as_by_fairseq(tmp_path / "scores", "exam")
+    result = evaluated_as_by_fairseq(tmp_path / "scores", triplets, "exam")
     assert lines(tmp_path / "scores" / "exam.de") == MT
     assert result["ter"] == result["uncorrected"]["ter"] == result["new_piece_penalties"]["8"]
     assert result["gain"] == {"ter": 0.0, "edits": 0, "per_edit": None} and "over doing nothing" in said
@@ -140,14 +139,12 @@ def test_the_moving_average_is_a_model(trained, tmp_path):
 def test_evaluate_scores_the_system_and_the_uncorrected_translations(triplets, editor, tmp_path):
     where = [*of(editor, triplets), "--output", tmp_path]
     said = script("evaluate", *where, "--beam", "3", "--new-piece-penalty", "2").stdout
-    result = evaluated_as_by_fairseq(tmp_path, "exam")
+    result = evaluated_as_by_fairseq(tmp_path, triplets, "exam")
     found, ter = lines(tmp_path / "exam.de"), sacrebleu.metrics.TER(case_sensitive=True)
     assert result["ter"] == round(ter.corpus_score(found, [PE]).score, 2)
     assert result["uncorrected"]["ter"] == round(ter.corpus_score(MT, [PE]).score, 2)
     assert sum(result["changes"].values()) == len(PE)
     assert f"TER  {result['ter']:.2f}" in said and "uncorrected: BLEU" in said and "0 left alone" in said
-    by_hand = translated((tmp_path / "generate-test.txt").read_text())
-    assert [by_hand[n] for n in range(len(PE))] == found
     assert result["new_piece_penalty"] == 2
 
 

@@ -18,7 +18,7 @@ from sacrebleu.significance import PairedTest
 from user_dir.commands.compare import main
 from user_dir.errors import UserError
 from user_dir.files import significance
-from user_dir.translation.compare import System, compare, comparison_tables, read_systems, with_source_words
+from user_dir.translation.compare import System, compare, comparison_tables, read_systems
 from user_dir.translation.significance import difference, holm, resampled_scores
 
 logging.getLogger("sacrebleu").setLevel(logging.ERROR)
@@ -57,7 +57,7 @@ def test_evaluations_provide_references_and_settings(evaluation, tmp_path, monke
     files = [evaluation(name, signature="nrefs:1|case:lc|tok:ja-mecab-0.996-IPA") for name in "ab"]
     plain = write(tmp_path / "c.en", "x", "y")
     systems, test_set = read_systems([("a", files[:1]), ("b", files[1:]), ("c", [plain])])
-    assert [each.translations for each in systems] == [(["a b", "c d"],), (["a b", "c d"],), (["x", "y"],)]
+    assert [each.translations for each in systems] == [[["a b", "c d"]], [["a b", "c d"]], [["x", "y"]]]
     assert test_set.references == [["a b", "c e"]] and test_set.language == "en"
     assert (test_set.tokenize, test_set.lowercase) == ("ja-mecab", True)
     _, test_set = read_systems([("a", files[:1]), ("b", files[1:])], [plain, plain])
@@ -88,41 +88,16 @@ def test_incomparable_systems_are_refused(evaluation, tmp_path):
         read_systems([("a", [short]), ("b", [short])])
 
 
-def test_sentences_are_selected_by_the_words_of_their_sources(tmp_path):
-    source = write(tmp_path / "test.de", "a b c", "d", "e f")
-    reference, other = (
-        write(tmp_path / "test.en", "A B C", "D", "E F"),
-        write(tmp_path / "o.en", "1", "2", "3"),
-    )
-    read = read_systems([("a", [reference]), ("b", [other])], [reference, other])
-    texts = ["A B C", "D", "E F"], ["1", "2", "3"]
-    for bounds, kept in (((2, None), [0, 2]), ((None, 2), [1, 2]), ((2, 2), [2])):
-        systems, test_set = with_source_words(*read, source, *bounds)
-        assert test_set.references == [[text[n] for n in kept] for text in texts]
-        assert [each.translations[0] for each in systems] == test_set.references
-    with pytest.raises(UserError, match=r"no sentence of .*test\.de has 4 to 5 words"):
-        with_source_words(*read, source, 4, 5)
-
-
-def test_the_command_scores_long_sentences_and_writes_its_tables(tmp_path, capsys):
-    source = write(tmp_path / "test.de", "a b c", "d", "e f")
+def test_the_command_writes_its_tables(tmp_path, capsys):
     reference = write(tmp_path / "test.en", "one two three four five", "one", "six seven eight nine ten")
-    good = write(tmp_path / "good.en", "one two three four five", "wrong", "six seven eight nine ten")
-    command = ["--system", "a", str(good), "--system", "b", str(reference), "--ref", str(reference)]
-    command += ["--metrics", "BLEU", "--samples", "10", "--output", str(tmp_path / "table.md")]
-    scores = []
-    for more in ([], ["--min-words", "2", "--source", str(source)]):
-        main([*command, *more])
-        shown = capsys.readouterr().out
-        report = json.loads((tmp_path / "table.json").read_text())
-        scores.append(report["systems"][0]["BLEU"]["mean"])
-        assert (tmp_path / "table.md").read_text() == shown
-    assert scores[0] < 100 and scores[1] == pytest.approx(100)
-    assert "2 sentences, whose source has 2 words or more." in shown
-    with pytest.raises(UserError, match="single sentence"):
-        main([*command, "--min-words", "3", "--source", str(source)])
-    with pytest.raises(SystemExit):
-        main([*command, "--min-words", "2"])
+    other = write(tmp_path / "other.en", "one two three four five", "wrong", "six seven eight nine ten")
+    command = ["--system", "a", str(other), "--system", "b", str(reference), "--ref", str(reference)]
+    command += ["--metrics", "BLEU", "TER", "--samples", "10", "--output", str(tmp_path / "table.md")]
+    main(command)
+    assert (tmp_path / "table.md").read_text() == capsys.readouterr().out
+    a, b = json.loads((tmp_path / "table.json").read_text())["systems"]
+    assert a["BLEU"]["mean"] < b["BLEU"]["mean"] == pytest.approx(100)
+    assert a["TER"]["mean"] == pytest.approx(100 / 11) and b["TER"]["mean"] == 0
 
 
 def bleu():
@@ -138,7 +113,7 @@ def damaged(share: float, seed: int) -> list[str]:
 
 
 def system(name: str, *translations: list[str]) -> System:
-    return System(name, (), translations)
+    return System(name, [], list(translations))
 
 
 def run(*systems: System, test: str = "bs", metrics=None, samples: int = SAMPLES, margin=None) -> dict:

@@ -8,8 +8,7 @@ then with --ref. Prints mean and standard deviation over the seeds, and for each
 system a 95 % interval and a p-value over seeds and sentences together. With --margin, each system is said to
 be equivalent (the interval lies inside the margin), higher, lower or, where none of these is shown,
 inconclusive. The last column is sacrebleu's paired test, which asks only whether these models would differ on
-other sentences. All p are adjusted for the number of comparisons by Holm's method. --min-words 13
---source data/CORPUS/text/test.de compares on long sentences alone.
+other sentences. All p are adjusted for the number of comparisons by Holm's method.
 """
 
 from __future__ import annotations
@@ -35,65 +34,45 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser = new_parser(__doc__)
     add = option_adder(parser)
     add_system_argument(parser, "FILE", "give at least two systems, the baseline first")
-    add("--ref", file_path, "references (default: those of the evaluations)", nargs="+")
+    add("--ref", file_path, "references (default: those of the evaluations)", nargs="+", default=[])
     what = "difference too small to matter, chosen before seeing scores: say which systems are equivalent"
     add("--margin", real(0.001, 1000), what, metavar="POINTS")
-    what, known = "BLEU, chrF, or TER, of which less is better (default: BLEU chrF)", ("BLEU", "chrF", "TER")
-    add("--metrics", str, what, nargs="+", choices=known, default=["BLEU", "chrF"], metavar="NAME")
+    what, names = "BLEU, chrF, or TER, of which less is better (default: BLEU chrF)", ("BLEU", "chrF", "TER")
+    add("--metrics", str, what, nargs="+", choices=names, default=["BLEU", "chrF"], metavar="NAME")
     what = "bootstrap or approximate randomisation (default: bs)"
     add("--test", str, what, choices=tuple(SAMPLES), default="bs", metavar=None)
     add("--samples", positive, "resamples or trials (default: 1000 for bs, 10000 for ar)")
     parser.add_argument("--lowercase", action="store_true", help="ignore case (default: as evaluated)")
     what = "sacrebleu's tokenizer for BLEU (default: as evaluated, or that of the text)"
     add("--tokenize", str, what, metavar="NAME")
-    add = option_adder(parser.add_argument_group("sentences by length"))
-    add("--min-words", positive, "only sentences whose source has at least N words")
-    add("--max-words", positive, "only sentences whose source has at most N words")
-    add("--source", file_path, "their sources, whose words are separated by spaces")
     add_output_option(parser)
-    args = parser.parse_args(argv)
-    if bool(args.min_words or args.max_words) != bool(args.source):
-        parser.error("--source FILE goes with --min-words or --max-words")
-    return args
+    return parser.parse_args(argv)
 
 
 def main(argv=None) -> None:
     """Read, test, print, write."""
     args = parse_args(argv)
 
-    import sacrebleu
+    from sacrebleu.metrics import CHRF
 
     from ..files import check_output, write_json, write_text
-    from ..translation.compare import (
-        compare,
-        comparison_tables,
-        read_systems,
-        with_source_words,
-        words_phrase,
-    )
+    from ..translation.compare import compare, comparison_tables, read_systems
     from ..translation.scoring import make_bleu, make_ter
 
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)  # not a warning per resample about the same lines
     outputs = [args.output, args.output.with_suffix(".json")] if args.output else []
-    inputs = [*(file for _, files in args.system for file in files), *(args.ref or [])]
     for path in outputs:
-        check_output(path, inputs + ([args.source] if args.source else []))
+        check_output(path, [*(file for _, files in args.system for file in files), *args.ref])
     systems, test_set = read_systems(args.system, args.ref)
-    words = None
-    if args.source:
-        length = args.min_words, args.max_words
-        words = words_phrase(*length)
-        systems, test_set = with_source_words(systems, test_set, args.source, *length)
     language, references = test_set.language, test_set.references
     lower_case, tokenize = args.lowercase or test_set.lowercase, args.tokenize or test_set.tokenize
     makers = {
         "BLEU": lambda: make_bleu(language, tokenize, lower_case, references[0]),
-        "chrF": lambda: sacrebleu.metrics.CHRF(lowercase=lower_case),
+        "chrF": lambda: CHRF(lowercase=lower_case),
         "TER": lambda: make_ter(language, lower_case, references[0]),
     }
     metrics = {name: makers[name]() for name in args.metrics}
-    samples = args.samples or SAMPLES[args.test]
-    report = compare(systems, references, metrics, args.test, samples, args.margin, words)
+    report = compare(systems, references, metrics, args.test, args.samples or SAMPLES[args.test], args.margin)
     tables = comparison_tables(report)
     if args.output:
         write_text(outputs[0], tables + "\n")

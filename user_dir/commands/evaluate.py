@@ -59,9 +59,9 @@ def main(argv=None) -> None:
         raise UserError(f"{output} is a folder of the corpus; choose another --output")
     options = Options(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Options)})
     test_sets = args.subset or corpus.test_sets or ["valid"]
-    for evaluation in evaluate(args.path, corpus, test_sets, output, options):
-        print(described(evaluation.scores))
-        print(f"  {output / evaluation.scores['test_set']}.json", flush=True)
+    for scores in evaluate(args.path, corpus, test_sets, output, options):
+        print(described(scores))
+        print(f"  {output / scores['test_set']}.json", flush=True)
 
 
 def described(scores: dict) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -39,8 +39,8 @@ class System:
     """A system and its translations of the test set, one list per seed."""
 
     name: str
-    files: tuple[Path, ...]
-    translations: tuple[list[str], ...]
+    files: list[Path]
+    translations: list[list[str]]
 
 
 @dataclass(frozen=True)
@@ -66,90 +66,54 @@ def read_systems(
     """
     if len(named) < 2 or len({len(files) for _, files in named}) > 1:
         raise UserError("give --system twice or more, with as many files each, in the order of the seeds")
-    test_set = TestSet([_text(file) for file in references]) if references else None
-    systems, evaluations = [], {}
-    for name, files in named:
-        translations = []
-        for file in files:
-            if file.suffix == ".json":
-                lines, evaluations[file] = _evaluation(file, test_set)
-            else:
-                lines = _text(file)
-            translations.append(lines)
-        systems.append(System(name, tuple(files), tuple(translations)))
-    for file, evaluated in evaluations.items():
-        first = next(iter(evaluations))
-        if evaluated != evaluations[first]:
-            raise UserError(f"{file} and {first} differ in references, language or settings of BLEU")
-        test_set = evaluated
-    if test_set is None:
+    texts = list(map(_text, references or []))
+    evaluations = [file for _, files in named for file in files if file.suffix == ".json"]
+    test_sets, places = [], {}
+    for file in evaluations:
+        places[file], test_set = _evaluation(file, texts)
+        test_sets.append(test_set)
+        if test_set != test_sets[0]:
+            differ = "differ in references, language or settings of BLEU"
+            raise UserError(f"{file} and {evaluations[0]} {differ}")
+    if not (test_sets or texts):
         raise UserError("plain text translations require --ref FILE")
-    for system in systems:
-        for file, lines in zip(system.files, system.translations):
-            _require_as_many(file, lines, test_set)
+    test_set = test_sets[0] if test_sets else TestSet(texts)
+    systems, count = [], len(test_set.references[0])
+    for name, files in named:
+        translations = [_text(places.get(file, file)) for file in files]
+        for file, lines in zip(files, translations):
+            if len(lines) != count:
+                raise UserError(f"{file} has {len(lines)} lines, but the references have {count}")
+        systems.append(System(name, files, translations))
     return systems, test_set
 
 
-def _evaluation(file: Path, given: TestSet | None) -> tuple[list[str], TestSet]:
-    """The translations of an evaluation, and its test set, with its own references or those ``given``."""
+def _evaluation(file: Path, references: list[list[str]]) -> tuple[Path, TestSet]:
+    """The file of the translations of an evaluation, and its test set; with these ``references``, if any."""
     evaluation = read_json(file, "the evaluation")
     try:
-        direction, source = evaluation["direction"], evaluation["references"]
-        translations = file.parent / f"{evaluation['test_set']}.{direction.partition('-')[2]}"
+        direction, name = evaluation["direction"], evaluation["references"]
+        language = direction.partition("-")[2]
+        translations = file.parent / f"{evaluation['test_set']}.{language}"
         settings = bleu_settings(evaluation["bleu_signature"])
     except (KeyError, TypeError):
         raise UserError(f"{file} is not an evaluation written by evaluate.py") from None
     if evaluation.get("left_out_lines"):
         raise UserError(f"{file} leaves out sentences (--skip-long), which would count as empty here")
-    if given is not None:
-        references = given.references
-    else:
-        fields = sacrebleu_files(source.removeprefix(SACREBLEU), direction)
-        paths = [path for field, path in fields.items() if field.startswith("ref")]
+    if not references:
+        paths = sacrebleu_files(name.removeprefix(SACREBLEU), direction)
+        paths = [path for field, path in paths.items() if field.startswith("ref")]
         # In records, paths are relative to the repository.
-        references = list(map(_text, paths or [Path(source) if Path(source).is_file() else ROOT / source]))
-    return _text(translations), TestSet(references, *settings, direction.partition("-")[2])
+        paths = paths or [Path(name) if Path(name).is_file() else ROOT / name]
+        references = list(map(_text, paths))
+    return translations, TestSet(references, *settings, language)
 
 
 def _text(file: Path) -> list[str]:
-    try:
-        lines = list(read_lines(file))
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    lines = list(read_lines(file))
     if not lines:
         raise UserError(f"{file} is empty")
     return lines
-
-
-def _require_as_many(file: Path, lines: list[str], test_set: TestSet) -> None:
-    count = len(test_set.references[0])
-    if len(lines) != count:
-        raise UserError(f"{file} has {len(lines)} lines, but the references have {count}")
-
-
-def with_source_words(
-    systems: list[System], test_set: TestSet, source: Path, at_least: int | None, at_most: int | None
-) -> tuple[list[System], TestSet]:
-    """The same systems on the sentences whose line in ``source`` has so many words; None for any number."""
-    lines = _text(source)
-    _require_as_many(source, lines, test_set)
-    words = [len(line.split()) for line in lines]
-    kept = [i for i, count in enumerate(words) if (at_least or 0) <= count <= (at_most or count)]
-    if not kept:
-        raise UserError(f"no sentence of {source} has {words_phrase(at_least, at_most)}")
-
-    def select(texts: Sequence[list[str]]) -> list[list[str]]:
-        return [[text[number] for number in kept] for text in texts]
-
-    selected = [replace(system, translations=tuple(select(system.translations))) for system in systems]
-    return selected, replace(test_set, references=select(test_set.references))
-
-
-def words_phrase(at_least: int | None, at_most: int | None) -> str:
-    """In words: ``13 words or more``, ``12 words or fewer``, ``5 to 12 words``."""
-    if at_least is None:
-        return f"{at_most} words or fewer"
-    return f"{at_least} words or more" if at_most is None else f"{at_least} to {at_most} words"
 
 
 def compare(
@@ -159,7 +123,6 @@ def compare(
     test: str = "bs",
     samples: int = 1000,
     margin: float | None = None,
-    source_words: str | None = None,
 ) -> dict:
     """Score every system, and compare it with the first, the baseline.
 
@@ -168,7 +131,6 @@ def compare(
         references, metrics: sacrebleu's.
         test, samples: ``bs`` or ``ar``, with so many resamples or trials.
         margin: a difference too small to matter, in points of the metrics; None tests no equivalence.
-        source_words: which sentences were selected by the length of their sources, for the legend.
 
     Returns:
         ``signatures`` by metric, and for each of ``systems`` and metric: the ``score`` of each seed in
@@ -193,7 +155,6 @@ def compare(
         "samples": samples,
         "margin": margin,
         "sentences": len(references[0]),
-        "source_words": source_words,
         "seeds": len(systems[0].translations),
         "signatures": {},
         "systems": [{"name": system.name, "files": list(map(str, system.files))} for system in systems],
@@ -314,8 +275,7 @@ def _cells(scores: dict, report: dict) -> dict[str, str]:
 
 def _legend(report: dict) -> str:
     baseline, seeds, margin = report["systems"][0]["name"], report["seeds"], report["margin"]
-    which = f", whose source has {report['source_words']}" if report["source_words"] else ""
-    lines = [f"{report['sentences']} sentences{which}. Δ: difference from {baseline}."]
+    lines = [f"{report['sentences']} sentences. Δ: difference from {baseline}."]
     if seeds == 1:
         lines.append("Interval: over sentences alone (bootstrap). One seed says nothing about other models.")
     else:

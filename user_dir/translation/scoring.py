@@ -22,7 +22,7 @@ from ..corpora.pieces import FROM_TRANSLATION, SPACE_MARK, case_of
 from ..corpora.readers import read_lines
 from ..errors import UserError
 from ..files import shown
-from .corrections import changes, folding, gain, with_case_of
+from ..post_editing.scoring import changes, folding, gain, with_case_of
 
 logger = logging.getLogger(__name__)
 _LATIN = "A-Za-zÀ-ÖØ-öø-ɏḀ-ỿ\u0300-\u036f"  # with combining accents

@@ -14,7 +14,7 @@ from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
 from ..corpora.pieces import NewText
 from ..errors import UserError
-from .corrections import folding, with_case_of
+from ..post_editing.scoring import folding, with_case_of
 from .evaluate import BeamSearch, log2_p
 from .loading import (
     Search,

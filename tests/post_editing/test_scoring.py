@@ -5,7 +5,7 @@ import json
 import pytest
 
 from user_dir.corpora import load_corpus
-from user_dir.translation.corrections import changes, gain, with_case_of
+from user_dir.post_editing.scoring import changes, gain, with_case_of
 from user_dir.translation.scoring import ScoredSplit, make_ter, natural_text
 
 ACCENTS = str.maketrans("äöüé", "aoue")
