@@ -42,8 +42,12 @@ def test_trajectories_show_every_head(trajectories):
 
 
 def test_alpha_histograms_count_every_head():
-    models = {"ours": {"encoder_self": np.array([[1.0, 1.26], [1.49, 2.0]]), "decoder_self": [1.5, 1.5, 1.5]}}
-    figure = plots.alpha_histograms({**models, "wide": {"encoder_self": [2.32]}})
+    def with_alphas(**by_type: list[float]) -> dict:
+        rows = [{"attention": kind, "alpha": each} for kind, alphas in by_type.items() for each in alphas]
+        return {"heads": rows}
+
+    ours = with_alphas(encoder_self=[1.0, 1.26, 1.49, 2.0], decoder_self=[1.5, 1.5, 1.5])
+    figure = plots.alpha_histograms({"ours": ours, "wide": with_alphas(encoder_self=[2.32])})
     first, second, third, fourth = panels(figure)
     heights = {round(bar.get_x(), 2): bar.get_height() for bar in first.patches}
     assert {left for left, height in heights.items() if height} == {1.0, 1.25, 1.45, 2.0}
@@ -52,7 +56,7 @@ def test_alpha_histograms_count_every_head():
     assert sum(bar.get_height() for bar in fourth.patches) == 0
     assert third.get_xlabel() == "α"
     assert third.get_ylabel() == "wide\nheads"
-    figure = plots.alpha_histograms({"sparsemax": {"encoder_self": [2.0, 2.0]}})
+    figure = plots.alpha_histograms({"sparsemax": with_alphas(encoder_self=[2.0, 2.0])})
     assert panels(figure)[0].patches[-1].get_height() == 2, "the default's maximum"
 
 

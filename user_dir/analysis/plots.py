@@ -93,13 +93,8 @@ def figures(models: Sequence[ModelAnalysis]) -> dict[str, Figure]:
     ``alpha_trajectories`` is of one model, whose index it has if there are several.
     """
     statistics = {model.name: model.statistics for model in models}
-    alphas = {
-        name: {kind: [row["alpha"] for row in rows] for kind, rows in by_attention(report["heads"]).items()}
-        for name, report in statistics.items()
-    }
-    drawn = {"alpha_histograms": alpha_histograms(alphas)}
-    for draw in (density_histograms, sorted_densities, diversity):
-        drawn[draw.__name__] = draw(statistics)
+    draws = alpha_histograms, density_histograms, sorted_densities, diversity
+    drawn = {draw.__name__: draw(statistics) for draw in draws}
     for number, model in enumerate(models):
         if model.trajectories is not None:
             suffix = f"_{number}" if len(models) > 1 else ""
@@ -136,16 +131,17 @@ def alpha_trajectories(trajectories: Trajectories) -> Figure:
 def alpha_histograms(models: dict[str, dict]) -> Figure:
     """Histogram of the heads' α in bins of 0.05: a row per model, a panel per attention type.
 
-    ``models``: for each model and attention type, the α of its heads (any shape).
+    ``models``: statistics by model name.
     """
-    types = _types(models.values())
+    heads = _rows_of("heads", models)
+    types = _types(heads.values())
     figure, rows = _panels(len(models), len(types), height=1.5)
-    top = max(2.0, *(float(np.max(alphas)) for model in models.values() for alphas in model.values()))
+    top = max(2.0, *(row["alpha"] for report in models.values() for row in report["heads"]))
     bin_width = 0.05 if top < 11 else (top - 1) / 200
     edges = 1 + bin_width * np.arange(np.ceil((top - 1) / bin_width - 1e-9) + 1)
-    for axes, kind, _, model, (colour, *_) in _each_panel(rows, types, models):
+    for axes, kind, _, by_type, (colour, *_) in _each_panel(rows, types, heads):
         # The last bin includes its upper edge, for heads at the default's maximum of 2.
-        alphas = np.clip(np.ravel(model.get(kind, [])), edges[0], edges[-1])
+        alphas = np.clip([row["alpha"] for row in by_type.get(kind, [])], edges[0], edges[-1])
         counts = np.histogram(alphas, edges)[0]
         axes.bar(edges[:-1], counts, np.diff(edges), align="edge", color=colour, edgecolor="white", lw=0.5)
         axes.set_xlim(edges[0], edges[-1])
