@@ -29,7 +29,7 @@ from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.trainer import Trainer
 from measure import begin, in_turns, new_parser, peak_memory, ratio, seconds, table, write_report
 
@@ -37,6 +37,7 @@ import user_dir.tasks  # noqa: F401  registers the models
 from user_dir.attention.dense import attention_scores, weighted_values
 from user_dir.attention.normalizers import NORMALIZERS, Normalizer
 from user_dir.corpora import load_corpus
+from user_dir.models.transformer import fill_in
 
 SIZES = {
     "tiny": "adaptively_sparse_transformer_tiny",
@@ -126,8 +127,8 @@ class Systems:
         """fairseq's config of a system."""
         architecture = ["--arch", SIZES[self.size]]
         if system.stock:
-            size = Namespace()
-            ARCH_CONFIG_REGISTRY[SIZES[self.size]](size)
+            size = MODEL_DATACLASS_REGISTRY[SIZES[self.size]]()
+            fill_in(size)
             names = ("embed_dim", "ffn_embed_dim", "layers", "attention_heads")
             keys = [f"{side}_{name}" for side in ("encoder", "decoder") for name in names]
             architecture = [f"--{key.replace('_', '-')}={getattr(size, key)}" for key in keys]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from types import SimpleNamespace
 
+import editors
 import numpy as np
-import post_editing
 import pytest
 import torch
 from fairseq.data import LanguagePairDataset
@@ -61,8 +61,8 @@ def test_masking_a_head_equals_removing_its_columns_of_the_output_projection(mas
 
 @pytest.mark.parametrize("masked", HEADS)
 def test_a_head_is_masked_alone_although_attentions_share_projections(masked):
-    model = post_editing.build("--share-self-attention --tie-context-attention").eval()
-    sample, (kind, layer, head) = post_editing.batch(), masked
+    model = editors.build("--share-self-attention --tie-context-attention").eval()
+    sample, (kind, layer, head) = editors.batch(), masked
     attention = module(model, kind, layer)
     with masked_heads(model, [masked]):
         found = output(model, sample)
@@ -170,7 +170,7 @@ def test_batches_have_every_sentence_once_within_max_tokens(in_order, max_tokens
 def test_sentences_that_are_too_long_are_named():
     with pytest.raises(UserError, match="--max-tokens 8 is too small for line 3 of valid, which has 9"):
         list(split_of(max_tokens=8).samples())
-    with pytest.raises(UserError, match="line 3 of valid has 9 source tokens, but the model allows 8"):
+    with pytest.raises(UserError, match="3 of valid: up to 9 source tokens, but the model allows 8"):
         list(split_of(positions=8).samples())
     assert list(split_of(positions=8, sentences=2).samples())
     with pytest.raises(UserError, match="valid has no sentences"):

@@ -1,4 +1,4 @@
-"""Head importance: masks, orders, correlations, and BLEU without a head, compared with simpler code."""
+"""Head importance: masks, orders and correlations, compared with simpler code."""
 
 from __future__ import annotations
 
@@ -6,25 +6,19 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import sacrebleu
 import torch
 from helpers import batch, build, dictionary, loss
 from scipy.stats import permutation_test, spearmanr
-from tiny_splits import described, translation_task
 
-from user_dir.analysis.capture import Split, all_heads, masked_heads
+from user_dir.analysis.capture import all_heads, masked_heads
 from user_dir.analysis.importance import (
-    bleu_without_each_head,
     correlations,
     head_importance,
     losses,
-    pruned_counts,
     pruning_orders,
     rank_correlation,
 )
 from user_dir.analysis.plots import importance as importance_figure
-from user_dir.translation.evaluate import translate_split
-from user_dir.translation.loading import Search
 
 PAD = dictionary().pad()
 
@@ -109,13 +103,6 @@ def test_orders_keep_sparse_heads_longest():
     assert set(pruning_orders(rows, seeds=1)) == {"importance", "random"}
 
 
-@pytest.mark.parametrize(
-    ("heads", "points", "expected"), [(48, 4, [12, 24, 36, 48]), (3, 9, [1, 2, 3]), (1, 1, [1])]
-)
-def test_pruned_counts(heads, points, expected):
-    assert pruned_counts(heads, points) == expected
-
-
 def ranks(values: list[float]) -> list[float]:
     """Ranks, with the mean rank for ties."""
     return [
@@ -140,27 +127,6 @@ def test_correlation_is_that_of_ranks():
         expected = float(torch.corrcoef(torch.stack([a, b]))[0, 1])
         assert found[attention, "density"]["spearman"] == pytest.approx(expected, abs=1e-6)
         assert 0 <= found[attention, "density"]["p_value"] <= 1
-
-
-def test_bleu_equals_that_of_the_model_without_the_head(tmp_path):
-    model = build("--max-target-positions 12").float().eval()
-    task = translation_task([([5, 6], [7, 8]), ([9, 10, 11], [12]), ([13], [14, 15, 16])])
-    task.cfg.source_lang, task.cfg.target_lang = "de", "en"
-    whole = translate_split(model, task, "test", Search(beam=1)).texts
-    corpus = described(tmp_path)
-    for language in corpus.languages:
-        path = corpus.text("test", language)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(line + "\n" for line in [*whole, "one more"]))
-    split = Split(tmp_path, corpus, "test", "test", model, task)
-    rows = [{"attention": "decoder_context", "layer": 1, "head": 1}]
-    found = bleu_without_each_head(split, rows, beam=1)
-    assert found["bleu"] == pytest.approx(100)
-    assert rows[0]["bleu"] < 100
-    with masked_heads(model, [("decoder_context", 1, 1)]):
-        texts = translate_split(model, task, "test", Search(beam=1)).texts
-    assert rows[0]["bleu"] == sacrebleu.corpus_bleu(texts, [whole]).score
-    assert "tok:13a" in found["bleu_signature"]
 
 
 @pytest.mark.parametrize("heads", (3, 4, 5))

@@ -9,7 +9,7 @@ import pytest
 from examples import lightness, panels, sentence, statistics, write_alpha_log
 
 from user_dir.analysis import plots
-from user_dir.analysis.plots_maps import WEIGHT_COLOURS, Panel, head_maps, panel
+from user_dir.analysis.plots import WEIGHT_COLOURS, Panel, head_maps, panel
 from user_dir.analysis.results import ModelAnalysis
 from user_dir.analysis.trajectories import read_trajectories
 from user_dir.attention.types import ATTENTION_TYPES, TITLES
@@ -113,31 +113,6 @@ def test_models_differ_without_colour():
     assert np.abs(np.diff(shades)).min() > 0.1, "two models that follow each other look alike in grey"
 
 
-@pytest.mark.parametrize(
-    "draw, stacked",
-    [
-        (plots.density_histograms, 3),
-        (plots.diversity, 3),
-        (plots.sorted_densities, 6),
-    ],
-)
-def test_one_column_of_a_paper_stacks_the_panels(tmp_path, draw, stacked):
-    width = 7.7 / 2.54
-    figure = draw(MODELS, width=width)
-    grids = [axes.get_subplotspec().get_gridspec().get_geometry() for axes in panels(figure)]
-    assert grids == [(stacked, 1)] * stacked
-    titles = [axes.get_title() for axes in panels(figure)]
-    assert titles[-1] == ("dense: context attention" if stacked == 6 else "context attention")
-    assert [bool(axes.get_xlabel()) for axes in panels(figure)] == [False] * (stacked - 1) + [True]
-    assert all(axes.get_ylabel() for axes in panels(figure))
-    plots.save(figure, tmp_path / "figure.svg")
-    written = re.search(r'width="([\d.]+)pt"', (tmp_path / "figure.svg").read_text())
-    assert float(written.group(1)) == pytest.approx(72 * width, abs=0.01)
-    # No text extends beyond the figure.
-    figure.draw_without_rendering()
-    assert figure.get_tightbbox().x0 >= -0.01 and figure.get_tightbbox().x1 <= width + 0.01
-
-
 def test_figures_are_saved_completely_and_reproducibly(tmp_path):
     for kind, start in (("svg", b"<?xml"), ("pdf", b"%PDF"), ("png", b"\x89PNG")):
         for name in ("one", "two"):
@@ -208,14 +183,3 @@ def test_lines_enclose_the_separator():
     edges = [(tuple(line.get_xdata()), tuple(line.get_ydata())) for line in lines]
     assert edges == [((2, 2), (0, 1)), ((3, 3), (0, 1)), ((0, 1), (2, 2)), ((0, 1), (3, 3))]
     assert not panels(head_maps([Panel("title", np.eye(2), ["a", "b"], ["c", "d"])]))[0].lines
-
-
-@pytest.mark.parametrize("width, columns", [(7.7 / 2.54, 1), (16 / 2.54, 2)])
-def test_width_of_a_paper(tmp_path, width, columns):
-    """Maps that would be too small side by side are stacked; the saved figure has the requested width."""
-    tokens = [f"▁token{number}" for number in range(12)]
-    figure = head_maps([Panel(title, np.eye(12), tokens, tokens) for title in "ab"], 2, width)
-    assert panels(figure)[0].get_subplotspec().get_gridspec().ncols == columns
-    plots.save(figure, tmp_path / "maps.svg")
-    written = re.search(r'width="([\d.]+)pt"', (tmp_path / "maps.svg").read_text())
-    assert float(written.group(1)) == pytest.approx(72 * width, abs=0.01)

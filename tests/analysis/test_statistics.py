@@ -22,9 +22,8 @@ WORDS = {"source": {"who", "where"}, "target_input": {"where"}}
 
 
 def statistics_of(model, words) -> Statistics:
-    source, target = (
-        Pieces(words, "en", interrogatives=frozenset(WORDS[side])) for side in ("source", "target_input")
-    )
+    source, target = Pieces(words, "en"), Pieces(words, "en")
+    source.interrogatives, target.interrogatives = map(frozenset, WORDS.values())
     return Statistics(model, source, target, words.pad())
 
 

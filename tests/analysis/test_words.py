@@ -6,8 +6,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from user_dir.analysis.words import Pieces, detect_scheme, known_interrogatives, read_interrogatives
-from user_dir.errors import UserError
+from user_dir.analysis.words import Pieces, detect_scheme, interrogatives_of
 
 
 def dictionary(pieces: str) -> Dictionary:
@@ -64,13 +63,11 @@ def test_words_of_subword_nmt(text, expected):
     assert pieces.words(batch(words, text)).tolist() == [expected]
 
 
-def test_scheme_is_detected_or_given():
+def test_scheme_is_detected():
     assert detect_scheme(dictionary("a b c")) == "none"
     assert detect_scheme(dictionary("▁a b ▁c @@")) == "sentencepiece"
-    words = dictionary("▁a b")
-    assert Pieces(words, "xx", "none").words(batch(words, "▁a b </s>")).tolist() == [[0, 1, -1]]
-    with pytest.raises(UserError, match=r"--bpe 'bert' is unknown: choose from sentencepiece"):
-        Pieces(words, "xx", "bert")
+    words = dictionary("a b")
+    assert Pieces(words, "xx").words(batch(words, "a b </s>")).tolist() == [[0, 1, -1]]
 
 
 def test_kinds_of_tokens():
@@ -105,23 +102,13 @@ def test_japanese_interrogatives_are_found_without_spaces():
     words = dictionary("▁これ は 何 です か")
     text = "▁これ は 何 です か </s>"
     assert Pieces(words, "ja").side(batch(words, text)).interrogative.nonzero()[:, 1].tolist() == [2]
-    given = frozenset({"何"})
-    assert not Pieces(words, "de", interrogatives=given).side(batch(words, text)).interrogative.any()
 
 
 def test_every_list_is_readable_and_other_languages_have_none():
     examples = {"de": "wohin", "en": "where", "ja": "どこ", "ro": "unde"}
     for language, word in examples.items():
-        assert word in known_interrogatives(language)
-    assert known_interrogatives("jpn_Jpan") == known_interrogatives("ja_JP") == known_interrogatives("ja")
-    assert known_interrogatives("fr") is None
+        assert word in interrogatives_of(language)
+    assert interrogatives_of("jpn_Jpan") == interrogatives_of("ja_JP") == interrogatives_of("ja")
+    assert interrogatives_of("fr") is None
     words = dictionary("▁où")
     assert Pieces(words, "fr").side(batch(words, "▁où </s>")).interrogative is None
-
-
-def test_interrogatives_of_a_file(tmp_path):
-    file = tmp_path / "words.txt"
-    file.write_text("# French\nQui\noù  # where\n\n", encoding="utf-8")
-    assert read_interrogatives(file) == {"qui", "où"}
-    with pytest.raises(UserError, match=r"cannot read .*none\.txt"):
-        read_interrogatives(tmp_path / "none.txt")

@@ -6,8 +6,8 @@ The one for a GPU is tested on the CPU here, beside the one in C++.
 import copy
 import types
 
+import editors
 import own_normalizer
-import post_editing
 import pytest
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel
@@ -106,10 +106,10 @@ def test_all_architectures_with_all_normalizers(arch, name):
     """By our searches if they compute the normalizer, which is α-entmax or ReLA then; else by fairseq's."""
     known, flags = NORMALIZERS[name].searchable, f"--attention-normalizer {name}"
     if "post_editor" in arch:
-        built = post_editing.build(f"--decoder-layers 2 --decoder-attention-heads 4 {flags}", arch).eval()
+        built = editors.build(f"--decoder-layers 2 --decoder-attention-heads 4 {flags}", arch).eval()
         built.decoder.output_projection.bias.data.normal_(std=2)
-        sample = sources(whole=post_editing.batch())
-        found = searched(built, {}, sample, known=False, words=post_editing.dictionary())
+        sample = sources(whole=editors.batch())
+        found = searched(built, {}, sample, known=False, words=editors.dictionary())
     else:
         found = searched(peaked(flags, arch=arch), known=known, kinds=ALIGNMENT)
     assert all(len(hypotheses) == 3 for hypotheses in found)

@@ -30,6 +30,7 @@ def test_the_limit_of_a_corpus_is_its_longest_training_sentence(tmp_path):
         content = b"MMIDIDX\x00\x00" + struct.pack("<QBQ", 1, 4, len(lengths))
         content += np.array(lengths, np.int32).tobytes() + bytes(8 * len(lengths))  # and no places
         (corpus.bin / f"train.de-en.{language}.idx").write_bytes(content)
+        (corpus.bin / f"train.de-en.{language}.bin").write_bytes(bytes(8))
     assert longest_side(corpus) == 300
     assert translation_limit({}, corpus) == Limit(0, 300)
     assert translation_limit({}, corpus, 1.5, 20) == Limit(1.5, 20)

@@ -208,9 +208,7 @@ def scored(folder, *settings: str) -> ScoredSplit:
     ("settings", "hypotheses"),
     [
         ([], NATURAL),
-        ([TOKENISED], TOKENS),
         ([LOWER], [line.lower() for line in NATURAL]),
-        ([TOKENISED, LOWER], [line.lower() for line in TOKENS]),
     ],
 )
 def test_a_perfect_translation_scores_100(tmp_path, settings, hypotheses):

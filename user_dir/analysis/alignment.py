@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
 
 import torch
 from torch import Tensor
 
 from ..errors import UserError
-from ..files import atomic_write, read_text, shown, write_json
+from ..files import read_text, shown, write_json, write_text
 from .capture import Split, captured_attention
 from .results import rounded
 from .words import Pieces
@@ -71,8 +68,10 @@ def pharaoh(sentence: list[Link]) -> str:
     return " ".join(f"{source}-{target}" for source, target in sentence)
 
 
-class Gold:
-    """A file of gold links, one line per sentence: ``i-j`` is sure; ``i?j`` or ``ipj`` is possible.
+def read_gold(
+    path: str | Path, *, sentences: int | None = None, one_based=False, reversed_sides=False
+) -> list[tuple[frozenset[Link], frozenset[Link]]]:
+    """The sure links and all links of each line of a gold file: ``i-j`` is sure; ``i?j``, ``ipj`` possible.
 
     ``i`` is a source word and ``j`` a target word, split at spaces and counted from 0; with ``one_based``
     from 1, with ``reversed_sides`` the other way round. ``sentences``: read only the first N lines.
@@ -80,48 +79,21 @@ class Gold:
     Raises:
         UserError: the file cannot be read or has an invalid link.
     """
-
-    def __init__(
-        self, path: str | Path, *, sentences: int | None = None, one_based=False, reversed_sides=False
-    ):
-        self.path = Path(path)
-        lines = read_text(self.path, "the gold alignment").splitlines()[:sentences]
-        self._first, self._reversed = int(one_based), reversed_sides
-        self._lines = [self._parsed(number, line) for number, line in enumerate(lines, start=1)]
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    def _parsed(self, number: int, line: str) -> tuple[frozenset[Link], frozenset[Link]]:
+    first, gold = int(one_based), []
+    for number, line in enumerate(read_text(path, "the gold alignment").splitlines()[:sentences], start=1):
         sure, possible = set(), set()
         for word in line.split():
             match = _LINK.fullmatch(word)
-            link = match and (int(match[1]) - self._first, int(match[3]) - self._first)
+            link = match and (int(match[1]) - first, int(match[3]) - first)
             if not match or min(link) < 0:
-                what = f"a link i-j or i?j that counts from {self._first}"
-                raise UserError(f"{self.path}, line {number}: {shown(word)} is not {what}")
-            link = link[::-1] if self._reversed else link
+                what = f"a link i-j or i?j that counts from {first}"
+                raise UserError(f"{path}, line {number}: {shown(word)} is not {what}")
+            link = link[::-1] if reversed_sides else link
             possible.add(link)
             if match[2] == "-":
                 sure.add(link)
-        return frozenset(sure), frozenset(possible)
-
-    def sentence(self, number: int, source: int, target: int) -> tuple[frozenset[Link], frozenset[Link]]:
-        """Sure links and all links of sentence ``number`` (from 0) with the given numbers of words.
-
-        Raises:
-            UserError: there is no such line, or a link is outside the sentence.
-        """
-        if number >= len(self):
-            raise UserError(f"{self.path} has {len(self)} lines, fewer than the sentences of the split")
-        sure, possible = self._lines[number]
-        for i, j in sorted(possible):
-            if i >= source or j >= target:
-                raise UserError(
-                    f"{self.path}, line {number + 1}: the link of source word {i} and target word {j}, from "
-                    f"0, is outside the sentence of {source} and {target} words"
-                )
-        return sure, possible
+        gold.append((frozenset(sure), frozenset(possible)))
+    return gold
 
 
 def told_bits(linked: Counter[tuple[Hashable, Hashable]]) -> float | None:
@@ -147,26 +119,32 @@ def told_bits(linked: Counter[tuple[Hashable, Hashable]]) -> float | None:
     return bits / total if total else None
 
 
-@dataclass
-class ErrorRate:
-    """Alignment error rate over sentences (Och and Ney 2003, section 4.1)."""
+class Tally:
+    """Links of a candidate over sentences: as Pharaoh lines, and counted."""
 
-    links: int = 0
-    sure: int = 0
-    links_in_sure: int = 0
-    links_in_possible: int = 0
+    def __init__(self):
+        self.lines: list[str] = []
+        self.linked: Counter[tuple[Hashable, Hashable]] = Counter()  # see ``told_bits``
+        self.links = self.sure = self.links_in_sure = self.links_in_possible = 0
 
-    def add(self, sentence: list[Link], sure: frozenset[Link], possible: frozenset[Link]) -> None:
-        """Add the links of a sentence, its sure links, and possible links, which include the sure ones."""
+    def add(
+        self, sentence: list[Link], words: Words, sure: frozenset[Link], possible: frozenset[Link]
+    ) -> None:
+        """Add a sentence: its links, words, sure links, and possible links, which include the sure ones."""
+        self.lines.append(pharaoh(sentence))
+        (sources, targets), source_of = words, {target: source for source, target in sentence}
+        for target, word in enumerate(targets):
+            self.linked[sources[source_of[target]] if target in source_of else None, word] += 1
         self.links += len(sentence)
         self.sure += len(sure)
         self.links_in_sure += len(sure.intersection(sentence))
         self.links_in_possible += len(possible.intersection(sentence))
 
-    def scores(self) -> dict[str, float | None]:
+    def error_rate(self) -> dict[str, float | None]:
         """``aer``, ``precision`` and ``recall`` of links A, sure S and possible P; None for 0/0.
 
-        AER = 1 − (#(A∩S) + #(A∩P)) / (#A + #S), precision = #(A∩P) / #A, recall = #(A∩S) / #S.
+        AER = 1 − (#(A∩S) + #(A∩P)) / (#A + #S), precision = #(A∩P) / #A, recall = #(A∩S) / #S (Och and Ney
+        2003, section 4.1).
         """
         correct, all_links = self.links_in_sure + self.links_in_possible, self.links + self.sure
         return {
@@ -215,28 +193,6 @@ def run_candidates(
     return candidates(context, latent)
 
 
-@dataclass
-class _Aligned:
-    """What is written and counted of one candidate."""
-
-    facts: dict
-    file: TextIO | None
-    rate: ErrorRate = field(default_factory=ErrorRate)
-    linked: Counter = field(default_factory=Counter)
-
-    def add(
-        self, sentence: list[Link], words: Words, sure: frozenset[Link], possible: frozenset[Link]
-    ) -> None:
-        """Add a sentence."""
-        if self.file is not None:
-            self.file.write(pharaoh(sentence) + "\n")
-        self.rate.add(sentence, sure, possible)
-        (sources, targets), source_of = words, {target: source for source, target in sentence}
-        for target, word in enumerate(targets):
-            source = source_of.get(target)
-            self.linked[None if source is None else sources[source], word] += 1
-
-
 @torch.no_grad()
 def align_split(
     model,
@@ -244,13 +200,13 @@ def align_split(
     source: Pieces,
     target: Pieces,
     folder: Path | None = None,
-    gold: Gold | None = None,
+    gold: Sequence[tuple[frozenset[Link], frozenset[Link]]] | None = None,
     query: str = "output",
 ) -> dict:
     """Align by each of :func:`candidates`; to ``folder``, if any, write ``NAME.pharaoh``, a line a sentence.
 
     Batches, ``samples``, come in corpus order. ``source`` and ``target`` are the pieces of the languages,
-    ``gold`` is an alignment to score against, and ``query`` is of :data:`QUERIES`.
+    ``gold`` is of :func:`read_gold`, and ``query`` is of :data:`QUERIES`.
 
     Returns:
         ``sentences``, ``query`` and ``candidates``: for each its ``name``, ``layer``, ``head``, number of
@@ -262,43 +218,37 @@ def align_split(
     """
     if not model.attentions()["decoder_context"] and model.alignment is None:
         raise UserError("the model has no context attention to align with")
-    aligned: dict[str, _Aligned] = {}
+    tallies: dict[str, tuple[dict, Tally]] = {}
     sentences = words = 0
-    with contextlib.ExitStack() as stack:
-        for sample in samples:
-            read, read_by = sample["net_input"]["src_tokens"], sample["net_input"]["prev_output_tokens"]
-            written = sample["target"] if query == "output" else read_by
-            source_word, target_word = (
-                pieces.words(tokens, part_punctuation=False)
-                for pieces, tokens in ((source, read), (target, written))
-            )
-            texts = list(zip(_words(read, source_word), _words(written, target_word)))
-            sizes = [tuple(map(len, sides)) for sides in texts]
-            order = sample["id"].argsort().tolist()
-            none = frozenset(), frozenset()
-            expected = [
-                gold.sentence(sentences + i, *sizes[row]) if gold else none for i, row in enumerate(order)
-            ]
-            for name, facts, weights in run_candidates(model, sample, target_word, source_word, query):
-                if name not in aligned:
-                    file = None
-                    if folder is not None:
-                        beside = stack.enter_context(atomic_write(folder / f"{name}.pharaoh"))
-                        file = stack.enter_context(beside.open("w", encoding="utf-8"))
-                    aligned[name] = _Aligned(facts, file)
-                linked = links(weights)
-                for row, sure_and_possible in zip(order, expected):
-                    aligned[name].add(linked[row], texts[row], *sure_and_possible)
-            sentences += len(order)
-            words += sum(target_words for _, target_words in sizes)
-        if gold is not None and len(gold) != sentences:
-            raise UserError(f"{gold.path} has {len(gold)} lines for {sentences} sentences")
+    for sample in samples:
+        read, read_by = sample["net_input"]["src_tokens"], sample["net_input"]["prev_output_tokens"]
+        written = sample["target"] if query == "output" else read_by
+        source_word = source.words(read, part_punctuation=False)
+        target_word = target.words(written, part_punctuation=False)
+        texts = list(zip(_words(read, source_word), _words(written, target_word)))
+        order = sample["id"].argsort().tolist()
+        expected = [(frozenset(), frozenset())] * len(order)
+        if gold is not None:
+            expected = gold[sentences : sentences + len(order)]
+            for number, (row, (_, possible)) in enumerate(zip(order, expected), start=sentences + 1):
+                if any(i >= len(texts[row][0]) or j >= len(texts[row][1]) for i, j in possible):
+                    raise UserError(f"line {number} of the gold alignment has a link outside the sentence")
+        for name, facts, weights in run_candidates(model, sample, target_word, source_word, query):
+            _, tally = tallies.setdefault(name, (facts, Tally()))
+            linked = links(weights)
+            for row, sure_and_possible in zip(order, expected):
+                tally.add(linked[row], texts[row], *sure_and_possible)
+        sentences += len(order)
+        words += sum(len(target_words) for _, target_words in texts)
+    if gold is not None and len(gold) != sentences:
+        raise UserError(f"the gold alignment has {len(gold)} lines for {sentences} sentences")
     rows = []
-    for name, candidate in aligned.items():
-        count = candidate.rate.links
-        row = {"name": name, **candidate.facts, "links": count, "aligned": count / words if words else None}
-        row["bits"] = told_bits(candidate.linked)
-        rows.append(row | (candidate.rate.scores() if gold is not None else {}))
+    for name, (facts, tally) in tallies.items():
+        if folder is not None:
+            write_text(folder / f"{name}.pharaoh", "".join(line + "\n" for line in tally.lines))
+        row = {"name": name, **facts, "links": tally.links, "aligned": tally.links / words if words else None}
+        row["bits"] = told_bits(tally.linked)
+        rows.append(row | (tally.error_rate() if gold is not None else {}))
     return {"sentences": sentences, "query": query, "candidates": rows}
 
 
@@ -312,27 +262,20 @@ def _words(tokens: Tensor, word: Tensor) -> Iterator[list[tuple[int, ...]]]:
         yield words
 
 
-def best(rows: list[dict], heads_only: bool) -> dict | None:
-    """The row with the lowest ``aer``, among heads or among all candidates; None without gold."""
-    scored = [
-        row for row in rows if row.get("aer") is not None and (row["head"] is not None or not heads_only)
-    ]
-    return min(scored, key=lambda row: row["aer"], default=None)
-
-
-def write_alignment(
-    split: Split, folder: Path, gold: Gold | None = None, query: str = "output", scheme: str | None = None
-) -> dict:
+def write_alignment(split: Split, folder: Path, gold: Sequence | None = None, query: str = "output") -> dict:
     """Align the words of a split; writes a Pharaoh file for each candidate, and ``alignment.json``.
 
-    See :func:`align_split`; ``scheme`` is of :data:`~.words.SCHEMES`. Returns the content of
-    ``alignment.json``: with ``gold`` also ``best_head`` and ``best``, those of the least error rate.
+    See :func:`align_split`. Returns the content of ``alignment.json``: with ``gold`` also ``best_head`` and
+    ``best``, those of the least error rate.
     """
     samples = split.samples(in_order=True)
-    aligned = align_split(split.model, samples, *split.pieces(scheme), folder, gold, query)
+    aligned = align_split(split.model, samples, *split.pieces(), folder, gold, query)
     report = rounded({**split.facts, **aligned})
+    scored = [row for row in report["candidates"] if row.get("aer") is not None]
     if gold is not None:
-        report["best_head"], report["best"] = (best(report["candidates"], only) for only in (True, False))
+        heads = [row for row in scored if row["head"] is not None]
+        report["best_head"] = min(heads, key=lambda row: row["aer"], default=None)
+        report["best"] = min(scored, key=lambda row: row["aer"], default=None)
     write_json(folder / "alignment.json", report)
     return report
 

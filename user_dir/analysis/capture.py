@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
+import copy
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,24 +13,17 @@ import numpy as np
 import torch
 from fairseq import utils
 from fairseq.data import LanguagePairDataset
-from fairseq.models import MODEL_DATACLASS_REGISTRY, FairseqLanguageModel
+from fairseq.models import FairseqLanguageModel
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from ..attention import Alpha
 from ..attention.types import ATTENTION_TYPES
-from ..checkpoints import (
-    averaged_updates,
-    load_checkpoint,
-    model_name,
-    model_settings,
-    num_updates,
-    save_checkpoint,
-)
+from ..checkpoints import averaged_updates, load_checkpoint, model_name, save_checkpoint
 from ..corpora import Corpus, load_corpus
 from ..entmax import entmax_loss
-from ..errors import UserError, as_checkpoint_error
-from ..models.settings import alpha_configs, family, filled
+from ..errors import UserError
+from ..models.settings import family
 from ..models.transformer import from_stock
 from ..translation import loading
 from ..translation.loading import translation_direction
@@ -124,15 +117,10 @@ class Split:
                 yield on_device(dataset.collater([dataset[i] for i in members]), self.model)
                 progress.update(len(members))
 
-    def pieces(
-        self, scheme: str | None = None, interrogatives: Mapping[str, frozenset[str]] | None = None
-    ) -> tuple[Pieces, Pieces]:
-        """The pieces of the source and target language; ``interrogatives`` by language: see ``Pieces``."""
-        lists, (source, target) = interrogatives or {}, self.direction
-        return (
-            Pieces(self.task.source_dictionary, source, scheme, lists.get(source)),
-            Pieces(self.task.target_dictionary, target, scheme, lists.get(target)),
-        )
+    def pieces(self) -> tuple[Pieces, Pieces]:
+        """The pieces of the source and target language."""
+        source, target = self.direction
+        return Pieces(self.task.source_dictionary, source), Pieces(self.task.target_dictionary, target)
 
 
 def open_split(
@@ -217,9 +205,9 @@ def captured_attention(model, types: Sequence[str] = ATTENTION_TYPES) -> Iterato
 
 @contextmanager
 def masked_heads(model, heads: Iterable[Head]) -> Iterator[None]:
-    """While open, the outputs of ``heads`` are set to zero before the output projection.
+    """While open, the output projection ignores the outputs of ``heads``, as if they were zero.
 
-    The projection's bias still applies. The model's parameters do not change.
+    Its bias still applies. Other attentions that share the projection keep it as it is.
 
     Raises:
         UserError: the model has no such head.
@@ -231,33 +219,16 @@ def masked_heads(model, heads: Iterable[Head]) -> Iterator[None]:
         if not 0 <= layer < len(layers) or not 0 <= head < layers[layer].num_heads:
             raise UserError(f"the model has no {attention_type} layer {layer} head {head}; both count from 0")
         masked.setdefault(layers[layer], []).append(head)
-    with ExitStack() as hooks:
+    whole = {attention: attention.out_proj for attention in masked}
+    try:
         for attention, numbers in masked.items():
-            _mask(attention, numbers, hooks)
+            attention.out_proj = copy.deepcopy(whole[attention])
+            columns = attention.out_proj.weight.data.unflatten(1, (attention.num_heads, -1))  # (C, H, D)
+            columns[:, numbers] = 0
         yield
-
-
-def _mask(attention: nn.Module, heads: list[int], hooks: ExitStack) -> None:
-    """Zero the outputs of some heads of an attention while ``hooks`` is open.
-
-    A post-editor's attentions may share a projection, so it has the hook only while this attention runs.
-    """
-    added = []
-
-    def zero(module: nn.Module, args):
-        outputs = args[0].unflatten(-1, (attention.num_heads, -1)).clone()  # (T, B, C) → (T, B, H, D)
-        outputs[..., heads, :] = 0
-        return (outputs.flatten(-2), *args[1:])
-
-    def begin(module: nn.Module, args):
-        added.append(attention.out_proj.register_forward_pre_hook(zero))
-
-    def end(*_):
-        added.pop().remove()
-
-    hooks.callback(attention.register_forward_pre_hook(begin).remove)
-    hooks.callback(attention.register_forward_hook(end).remove)
-    hooks.callback(lambda: [hook.remove() for hook in added])  # of a pass that failed
+    finally:
+        for attention, projection in whole.items():
+            attention.out_proj = projection
 
 
 def all_heads(model) -> list[Head]:
@@ -275,18 +246,13 @@ def output_norms(model) -> dict[str, list[Tensor]]:
 
     This is the Frobenius norm of the D columns of W^O that read the head (Correia et al. 2019, section 5).
     """
-    return {
-        attention_type: [
-            attention.out_proj.weight.detach()
-            .double()
-            .unflatten(1, (attention.num_heads, -1))  # (C, H, D)
-            .pow(2)
-            .sum((0, 2))
-            .sqrt()
-            for attention in attentions
-        ]
-        for attention_type, attentions in model.attentions().items()
-    }
+    norms: dict[str, list[Tensor]] = {}
+    for attention_type, attentions in model.attentions().items():
+        norms[attention_type] = []
+        for attention in attentions:
+            columns = attention.out_proj.weight.detach().double().unflatten(1, (attention.num_heads, -1))
+            norms[attention_type].append(torch.linalg.vector_norm(columns, dim=(0, 2)))  # of (C, H, D)
+    return norms
 
 
 def negative_log_likelihood(model, sample: dict, padding: int) -> tuple[float, int]:
@@ -318,39 +284,3 @@ def possible_pairs(sample: dict, padding: int) -> dict[str, Tensor]:
         "decoder_self": target[:, :, None] & target[:, None, :] & past,
         "decoder_context": target[:, :, None] & source[:, None, :],
     }
-
-
-def checkpoint_alphas(state: dict) -> dict[str, list[list[float]]]:
-    """The α of each layer and head of one of our checkpoints, by attention type, without building the model.
-
-    Raises:
-        UserError: the checkpoint is of a model without α.
-    """
-    name = model_name(state)
-    if name not in MODEL_DATACLASS_REGISTRY or not name.startswith("adaptively_sparse"):
-        raise UserError(f"it is of a {name}, whose heads have no α")
-    with as_checkpoint_error("it"):
-        settings = filled(name, model_settings(state))
-        alphas = {
-            attention_type: _alphas_of_type(state, settings, attention_type, config)
-            for attention_type, config in alpha_configs(settings).items()
-        }
-    return {attention_type: layers for attention_type, layers in alphas.items() if layers}
-
-
-def _alphas_of_type(
-    state: dict, settings: argparse.Namespace, attention_type: str, config
-) -> list[list[float]]:
-    side = attention_type.split("_")[0]
-    heads = getattr(settings, f"{side}_attention_heads", None)
-    if heads is None:  # a language model has no encoder
-        return []
-    attention = "encoder_attn" if attention_type == "decoder_context" else "self_attn"
-    alpha, layers = Alpha(heads, config), []
-    alpha.set_num_updates(num_updates(state))
-    while f"{side}.layers.{len(layers)}.{attention}.out_proj.weight" in state["model"]:
-        if alpha.a is not None:
-            learned = state["model"][f"{side}.layers.{len(layers)}.{attention}.alpha.a"]
-            alpha.load_state_dict({"a": learned})
-        layers.append(alpha().detach().flatten().expand(heads).tolist())
-    return layers

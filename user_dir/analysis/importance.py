@@ -15,11 +15,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from ..errors import UserError
 from ..files import significance, write_json
-from ..translation.evaluate import translate_split
-from ..translation.loading import Search
-from ..translation.scoring import ScoredSplit
 from .capture import Head, Split, all_heads, masked_heads, negative_log_likelihood
 from .measuring import head_statistics
 from .results import by_attention, head_name, head_of, rounded
@@ -58,12 +54,6 @@ def pruning_orders(rows: list[dict], seeds: int) -> dict[str, list[list[Head]]]:
             orders[measure] = [[head_of(row) for row in sorted(rows, key=lambda row: sign * row[measure])]]
     orders["random"] = [random.Random(seed).sample(heads, len(heads)) for seed in range(1, seeds + 1)]
     return orders
-
-
-def pruned_counts(heads: int, points: int) -> list[int]:
-    """At most ``points`` evenly spaced numbers of heads to prune, from 1 to all."""
-    points = min(points, heads)
-    return sorted({round(heads * i / points) for i in range(1, points + 1)})
 
 
 def constant(values: Sequence[float]) -> bool:
@@ -126,7 +116,8 @@ def head_importance(split: Split, rows: list[dict], points: int, seeds: int) -> 
         loss = by_head[head_of(row)]
         kept = {name: row[name] for name in ("attention", "layer", "head", *MEASURES)}
         heads.append({**kept, "loss": loss, "importance": loss - base})
-    counts, orders = pruned_counts(len(heads), points), pruning_orders(heads, seeds)
+    points, orders = min(points, len(heads)), pruning_orders(heads, seeds)
+    counts = sorted({round(len(heads) * i / points) for i in range(1, points + 1)})
     masks = [order[:count] for of_name in orders.values() for order in of_name for count in counts]
     pruned = iter(losses(model, split.samples("pruning"), padding, masks))
     curves = {
@@ -136,51 +127,18 @@ def head_importance(split: Split, rows: list[dict], points: int, seeds: int) -> 
     return {"loss": base, "heads": heads, "curves": curves, "correlations": correlations(heads)}
 
 
-def bleu_without_each_head(split: Split, rows: list[dict], beam: int = 5) -> dict:
-    """Add to each row of a head the ``bleu`` of the model without that head.
-
-    BLEU is computed as by evaluate.py, on detokenised text as the corpus specifies. Returns ``bleu`` of the
-    unmasked model, and ``bleu_signature``, sacrebleu's signature.
-    """
-    scored = ScoredSplit(split.corpus, split.subset, split.direction)
-    search = Search(beam, limit=scored.limit, max_tokens=split.max_tokens)
-
-    def bleu(description: str) -> float:
-        how = {"sentences": split.sentences, "description": description}
-        return scored.bleu_of(translate_split(split.model, split.task, split.subset, search, **how).texts)
-
-    whole = bleu("BLEU")
-    for i, row in enumerate(rows, start=1):
-        with masked_heads(split.model, [head_of(row)]):
-            row["bleu"] = bleu(f"BLEU without head {i} of {len(rows)}")
-    return {"bleu": whole, "bleu_signature": str(scored.bleu.get_signature())}
-
-
 def write_importance(
-    split: Split,
-    output: Path,
-    figure: Path | None = None,
-    *,
-    points: int = 12,
-    random_orders: int = 5,
-    bleu_beam: int | None = None,
+    split: Split, output: Path, figure: Path | None = None, *, points: int = 12, random_orders: int = 5
 ) -> dict:
-    """Write the importance of each head to ``output`` as JSON, and draw the cost of pruning.
+    """Write the importance of each head to ``output`` as JSON, whose content is returned; draw the curves.
 
-    ``figure`` is ``output`` with ``.svg`` if it is None; ``points`` and ``random_orders`` are those of
-    :func:`head_importance`; with ``bleu_beam``, :func:`bleu_without_each_head` is measured, too. Returns the
-    content of the JSON; raises UserError over BLEU of a language model.
+    ``figure`` is ``output`` with ``.svg`` if it is None; the rest is as for :func:`head_importance`.
     """
     from . import plots  # matplotlib, which other results do not need
 
-    if bleu_beam is not None and not hasattr(split.model, "encoder"):
-        raise UserError(f"--bleu: {split.checkpoint} is of a language model, which does not translate")
     statistics = head_statistics(split.model, split.samples("statistics"), *split.pieces(), split.padding)
     importance = head_importance(split, statistics["heads"], points, random_orders)
-    report = {**split.facts, "sentences": statistics["sentences"], **importance}
-    if bleu_beam is not None:
-        report |= bleu_without_each_head(split, report["heads"], bleu_beam)
-    report = rounded(report)
+    report = rounded({**split.facts, "sentences": statistics["sentences"], **importance})
     plots.save(plots.importance(report), figure or output.with_suffix(".svg"))
     write_json(output, report)
     return report
@@ -191,8 +149,7 @@ def importance_summary(report: dict, shown: int = 5) -> str:
     heads = []
     for row in sorted(report["heads"], key=lambda row: -row["importance"]):
         facts = f"alpha {row['alpha']:.3f}, density {row['density']:.3f}"
-        bleu = f"  BLEU {row['bleu']:.2f}" if "bleu" in row else ""
-        heads.append(f"  {row['importance']:+.4f}  {head_name(row)}  ({facts}){bleu}")
+        heads.append(f"  {row['importance']:+.4f}  {head_name(row)}  ({facts})")
     if len(heads) > 2 * shown:
         heads[shown:-shown] = [f"  … {len(heads) - 2 * shown} more"]
     lines = [f"loss {report['loss']:.4f} nats per token; masking one head adds", *heads]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -169,17 +169,13 @@ def head_statistics(
 
 
 def _measured(
-    split: Split,
-    pieces: tuple[Pieces, Pieces],
-    roles: dict[str, Role],
-    facts: dict,
-    maps: Path | None,
-    texts: Sequence[str],
+    split: Split, roles: dict[str, Role], facts: dict, maps: Path | None, texts: Sequence[str]
 ) -> dict:
     """The content of a file of statistics, which says ``facts``, too; writes ``maps`` if it is given.
 
     ``texts``: the source sentences, from the first, of which maps are written.
     """
+    pieces = split.pieces()
     about = {"corpus": split.corpus.name, "subset": split.name, "alphas": split.model.alpha_values()}
 
     def write(sample: dict, captured: dict) -> None:
@@ -207,23 +203,20 @@ def write_statistics(
     split: Split,
     output: Path,
     *,
-    scheme: str | None = None,
-    interrogatives: Mapping[str, frozenset[str]] | None = None,
     thresholds: Sequence[str] = (),
     maps: Path | None = None,
     map_sentences: int = 50,
 ) -> dict:
     """Write every statistic of every head to ``output`` as JSON, whose content is returned, and as CSV.
 
-    ``scheme`` says how pieces form words, one of :data:`~.words.SCHEMES`; None detects it. ``interrogatives``
-    are words by language that replace our lists, and ``thresholds`` are ``ROLE=VALUE``. The attention maps of
-    the first ``map_sentences`` are written to the folder ``maps``, if any.
+    ``thresholds`` are ``ROLE=VALUE``. The attention maps of the first ``map_sentences`` are written to the
+    folder ``maps``, if any.
     """
-    roles, pieces, texts = with_thresholds(thresholds), split.pieces(scheme, interrogatives), []
+    roles, texts = with_thresholds(thresholds), []
     if maps is not None:
         source = split.corpus.text(split.subset, split.direction[0])
         texts = source.read_text(encoding="utf-8").split("\n")[:map_sentences]
-    report = _measured(split, pieces, roles, {"bpe": pieces[0].scheme}, maps, texts)
+    report = _measured(split, roles, {"bpe": split.pieces()[0].scheme}, maps, texts)
     write_json(output, report)
     write_text(output.with_suffix(".csv"), heads_as_csv(report["heads"]))
     return report
@@ -254,7 +247,7 @@ def analyse_translations(
     task.datasets[TRANSLATIONS] = dataset_of(task, sources, targets)
     longest = max(map(len, [*sources, *targets]))
     split = Split(checkpoint, corpus, TRANSLATIONS, TRANSLATIONS, model, task, max_tokens=max(4096, longest))
-    statistics = _measured(split, split.pieces(), ROLES, {"target": "translation"}, maps, texts)
+    statistics = _measured(split, ROLES, {"target": "translation"}, maps, texts)
     log = log_beside(checkpoint)
     return ModelAnalysis(name, statistics, read_trajectories(log) if log else None, Maps(maps))
 
@@ -269,17 +262,9 @@ def statistics_summary(report: dict, output: Path, maps: Path | None) -> str:
     return "\n".join(lines)
 
 
-def statistics_are_current(
-    statistics: Path, maps: Path | None, checkpoint: Path, corpus: Corpus, subset: str, shown: int
-) -> bool:
-    """Whether files are what a report needs that shows ``shown`` sentences, and no older than the checkpoint.
-
-    It needs statistics of the whole split, and ``maps``, if any, of the first ``shown`` of its sentences.
-    """
+def statistics_are_current(statistics: Path, maps: Path | None, checkpoint: Path, shown: int) -> bool:
+    """Whether statistics and ``maps``, if any, of ``shown`` sentences are no older than the checkpoint."""
     files = [statistics, *(maps.glob("*.npz") if maps else [])]
     if not statistics.is_file() or min(each.stat().st_mtime for each in files) < checkpoint.stat().st_mtime:
         return False
-    report = read_statistics(statistics)
-    sentences = corpus.text(subset, corpus.languages[0]).read_bytes().count(b"\n")
-    enough = report["sentences"] == sentences and (maps is None or len(files) > min(shown, sentences))
-    return enough and (report["corpus"], report["subset"]) == (corpus.name, subset)
+    return maps is None or len(files) > min(shown, read_statistics(statistics)["sentences"])

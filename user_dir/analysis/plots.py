@@ -1,30 +1,32 @@
-"""The figures of the paper: functions from data to a matplotlib Figure, which the caller saves.
+"""The figures of the paper, and heat maps: functions from data to a matplotlib Figure, for :func:`save`.
 
 Models differ in line style, marker and lightness as well as colour (Okabe and Ito's palette), and layers have
 a perceptually uniform colour map, so that figures are legible in greyscale and for colour-blind readers.
-
-Each function takes the ``width`` of the figure in inches; None fits it to the panels. Panels that would be
-too narrow side by side are stacked.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, wraps
 from itertools import cycle
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib
 import numpy as np
 from matplotlib import font_manager
 from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..attention.types import ATTENTION_TYPES, TITLES
 from ..errors import UserError
 from ..files import atomic_write
+from .maps import SentenceMaps
 from .results import ModelAnalysis, by_attention, by_layer
 from .trajectories import Trajectories
 
@@ -39,8 +41,13 @@ STYLES = (
     ("#009E73", (0, (5, 1, 1, 1, 1, 1)), "v"),
 )
 _FALLBACK_FONTS = ("Noto Sans CJK JP", "IPAGothic", "Hiragino Sans", "Yu Gothic", "Noto Sans")
+WEIGHT_COLOURS = LinearSegmentedColormap.from_list(
+    "weights", ["#cfe3f2", "#4a98c9", "#08306b"]
+).with_extremes(bad="white")
+"""From light blue, distinct from white paper, for weights just above 0, to dark blue for 1."""
 _PANEL = 2.4  # inches
-_MIN_PANEL = 1.75  # inches needed by its title
+_CELL = 0.17  # inches of a weight in a heat map; keeps tokens legible
+_BEGIN = re.compile("^▁(?=.)")
 _ORDERS = {
     "importance": "least important first",
     "density": "densest first",
@@ -69,13 +76,6 @@ def styled(draw):
     return drawing
 
 
-def sized_figure(width: float, height: float, exact: bool) -> Figure:
-    """A figure of this size in inches; ``exact`` prevents :func:`save` from cropping it to its content."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    figure.exact = exact
-    return figure
-
-
 @styled
 def save(figure: Figure, path: str | Path) -> None:
     """Write a figure in the format of the file name (svg, pdf, png); equal figures give equal files."""
@@ -83,12 +83,11 @@ def save(figure: Figure, path: str | Path) -> None:
     if kind not in FORMATS:
         raise UserError(f"the figure {path} must end in .{', .'.join(FORMATS)}")
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-    cropped = None if figure.exact else "tight"
     with atomic_write(path) as beside:
-        figure.savefig(beside, format=kind, dpi=200, bbox_inches=cropped, metadata=metadata)
+        figure.savefig(beside, format=kind, dpi=200, bbox_inches="tight", metadata=metadata)
 
 
-def figures(models: Sequence[ModelAnalysis], width: float | None = None) -> dict[str, Figure]:
+def figures(models: Sequence[ModelAnalysis]) -> dict[str, Figure]:
     """All figures of the heads of models, side by side, by the name of the function that draws them.
 
     ``alpha_trajectories`` is of one model, whose index it has if there are several.
@@ -98,24 +97,24 @@ def figures(models: Sequence[ModelAnalysis], width: float | None = None) -> dict
         name: {kind: [row["alpha"] for row in rows] for kind, rows in by_attention(report["heads"]).items()}
         for name, report in statistics.items()
     }
-    drawn = {"alpha_histograms": alpha_histograms(alphas, width)}
+    drawn = {"alpha_histograms": alpha_histograms(alphas)}
     for draw in (density_histograms, sorted_densities, diversity):
-        drawn[draw.__name__] = draw(statistics, width)
+        drawn[draw.__name__] = draw(statistics)
     for number, model in enumerate(models):
         if model.trajectories is not None:
             suffix = f"_{number}" if len(models) > 1 else ""
-            drawn[f"alpha_trajectories{suffix}"] = alpha_trajectories(model.trajectories, width)
+            drawn[f"alpha_trajectories{suffix}"] = alpha_trajectories(model.trajectories)
     return drawn
 
 
 @styled
-def alpha_trajectories(trajectories: Trajectories, width: float | None = None) -> Figure:
+def alpha_trajectories(trajectories: Trajectories) -> Figure:
     """α of every head over updates, one panel per attention type, coloured by layer.
 
     (Correia et al. 2019, figure 2.)
     """
     alphas = trajectories.alphas
-    figure, rows = _panels(1, len(alphas), width=width)
+    figure, rows = _panels(1, len(alphas))
     low = min(float(values.min()) for values in alphas.values())
     high = max(float(values.max()) for values in alphas.values())
     margin = max(0.02, 0.04 * (high - low))
@@ -134,13 +133,13 @@ def alpha_trajectories(trajectories: Trajectories, width: float | None = None) -
 
 
 @styled
-def alpha_histograms(models: dict[str, dict], width: float | None = None) -> Figure:
+def alpha_histograms(models: dict[str, dict]) -> Figure:
     """Histogram of the heads' α in bins of 0.05: a row per model, a panel per attention type.
 
     ``models``: for each model and attention type, the α of its heads (any shape).
     """
     types = _types(models.values())
-    figure, rows = _panels(len(models), len(types), height=1.5, width=width)
+    figure, rows = _panels(len(models), len(types), height=1.5)
     top = max(2.0, *(float(np.max(alphas)) for model in models.values() for alphas in model.values()))
     bin_width = 0.05 if top < 11 else (top - 1) / 200
     edges = 1 + bin_width * np.arange(np.ceil((top - 1) / bin_width - 1e-9) + 1)
@@ -156,14 +155,14 @@ def alpha_histograms(models: dict[str, dict], width: float | None = None) -> Fig
 
 
 @styled
-def density_histograms(models: dict[str, dict], width: float | None = None) -> Figure:
+def density_histograms(models: dict[str, dict]) -> Figure:
     """Histogram of the density of every head on every sentence, one panel per attention type.
 
     (Correia et al. 2019, figure 3.) ``models``: statistics by model name.
     """
     heads = _rows_of("heads", models)
     types = _types(heads.values())
-    figure, rows = _panels(1, len(types), width=width)
+    figure, rows = _panels(1, len(types))
     for axes, kind, name, by_type, (colour, line, _) in _each_panel(rows, types, heads):
         if kind in by_type:
             counts = np.sum([row["density_histogram"] for row in by_type[kind]], axis=0)
@@ -179,7 +178,7 @@ def density_histograms(models: dict[str, dict], width: float | None = None) -> F
 
 
 @styled
-def sorted_densities(models: dict[str, dict], width: float | None = None) -> Figure:
+def sorted_densities(models: dict[str, dict]) -> Figure:
     """Mean densities of the heads of each layer, sorted, and the density of the union of their supports.
 
     A row per model, a panel per attention type; line k connects the k-th densest heads of the layers.
@@ -188,7 +187,7 @@ def sorted_densities(models: dict[str, dict], width: float | None = None) -> Fig
     heads, layers = _rows_of("heads", models), _rows_of("layers", models)
     both = {name: {kind: (heads[name][kind], layers[name][kind]) for kind in heads[name]} for name in models}
     types = _types(both.values())
-    figure, rows = _panels(len(models), len(types), height=1.8, width=width)
+    figure, rows = _panels(len(models), len(types), height=1.8)
     for axes, kind, name, by_type, (colour, *_) in _each_panel(rows, types, both):
         axes.set_ylim(0, 1.04)
         if kind not in by_type:
@@ -210,7 +209,7 @@ def sorted_densities(models: dict[str, dict], width: float | None = None) -> Fig
 
 
 @styled
-def diversity(models: dict[str, dict], width: float | None = None) -> Figure:
+def diversity(models: dict[str, dict]) -> Figure:
     """Jensen–Shannon divergence between the heads of each layer, one panel per attention type.
 
     (Correia et al. 2019, figure 5, divided by log H, so that it is at most 1.) ``models``: statistics
@@ -218,7 +217,7 @@ def diversity(models: dict[str, dict], width: float | None = None) -> Figure:
     """
     layers = _rows_of("layers", models)
     types = _types(layers.values())
-    figure, rows = _panels(1, len(types), width=width)
+    figure, rows = _panels(1, len(types))
     for axes, kind, name, by_type, (colour, line, marker) in _each_panel(rows, types, layers):
         if kind in by_type:
             values = [row["diversity"] for row in by_type[kind]]
@@ -238,7 +237,7 @@ def importance(report: dict) -> Figure:
 
     ``report`` is of :func:`~.importance.head_importance`; random orders are drawn as their mean and range.
     """
-    figure = sized_figure(7.2, 3.6, exact=False)
+    figure = Figure(figsize=(7.2, 3.6), layout="constrained")
     curves, scatter = figure.subplots(1, 2)
     for (colour, line, marker), (name, curve) in zip(STYLES, report["curves"].items()):
         losses, label = np.array(curve["losses"]), _ORDERS[name]  # (orders, points)
@@ -287,20 +286,10 @@ def _each_panel(rows: np.ndarray, types: list[str], models: dict[str, dict]) -> 
             yield axes, kind, name, model, style
 
 
-def _panels(
-    rows: int, columns: int, height: float = _PANEL, width: float | None = None
-) -> tuple[Figure, np.ndarray]:
-    """Panels (rows, columns), in a single column if ``width`` is too small for ``columns`` of them."""
-    stacked = width is not None and width < _MIN_PANEL * columns
-    lines, height = (rows * columns, min(height, 1.5)) if stacked else (rows, height)
-    figure = sized_figure(width or 1.1 * _PANEL * columns, height * lines + 0.5, width is not None)
-    sharing = False if stacked else "row"
-    grid = figure.subplots(lines, 1 if stacked else columns, squeeze=False, sharey=sharing)
-    grid = grid.reshape(rows, columns)
-    if stacked:
-        for row in grid:
-            for axes in row[1:]:
-                axes.sharey(row[0])
+def _panels(rows: int, columns: int, height: float = _PANEL) -> tuple[Figure, np.ndarray]:
+    """A figure and its panels (rows, columns), each of this height in inches."""
+    figure = Figure(figsize=(1.1 * _PANEL * columns, height * rows + 0.5), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharey="row")
     for axes in grid.flat:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", color="0.9", linewidth=0.6)
@@ -316,20 +305,12 @@ def _layer_ticks(axes: Axes, layers: int) -> None:
 def _label(rows: np.ndarray, names: list[str], types: list[str], x_label: str, y_label: str) -> None:
     """Set titles and the labels of the outer axes; row names are shown if there are several."""
     for row, name in zip(rows, names):
-        for axes, attention_type in zip(row, types):
-            place = axes.get_subplotspec()
-            stacked = place.get_gridspec().ncols < len(types)
-            title, side = TITLES[attention_type], y_label
-            if stacked:
-                title = f"{name}: {title}" if len(names) > 1 else title
-            elif len(names) > 1:
-                side = f"{name}\n{y_label}"
-            if stacked or place.is_first_row():
-                axes.set_title(title, fontsize=9)
-            if place.is_first_col():
-                axes.set_ylabel(side, **({"rotation": 0, "ha": "right"} if is_wide(side) else {}))
-            if place.is_last_row():
-                axes.set_xlabel(x_label)
+        side = f"{name}\n{y_label}" if len(names) > 1 else y_label
+        row[0].set_ylabel(side, **({"rotation": 0, "ha": "right"} if is_wide(side) else {}))
+    for axes, attention_type in zip(rows[0], types):
+        axes.set_title(TITLES[attention_type], fontsize=9)
+    for axes in rows[-1]:
+        axes.set_xlabel(x_label)
 
 
 def _legend(figure: Figure, panels: np.ndarray) -> None:
@@ -344,3 +325,93 @@ def _legend(figure: Figure, panels: np.ndarray) -> None:
         figure.legend(
             entries.values(), entries.keys(), loc="outside lower center", ncols=columns, frameon=False
         )
+
+
+class Panel(NamedTuple):
+    """A map to draw."""
+
+    title: str
+    weights: np.ndarray  # (T, S)
+    queries: list[str]  # the names of the T rows
+    keys: list[str]  # the names of the S columns
+    rows: str = "query"
+    columns: str = "key"
+
+
+def panel(sentence: SentenceMaps, head: tuple[str, int, int], model: str = "") -> Panel:
+    """The map of a head: attention type, layer and head. Its title names ``model``, and α if it is known.
+
+    A row of the decoder is named by the token that it writes, not by the one before, which is its query.
+
+    Raises:
+        UserError: there is no such head.
+    """
+    kind, layer, number = head
+    weights = sentence.head(kind, layer, number)
+    title = f"{TITLES[kind]}\nlayer {layer}, head {number}"
+    if kind in sentence.alphas:
+        title += f", α = {sentence.alphas[kind][layer, number]:.2f}"
+    title = f"{model}\n{title}" if model else title
+    if kind == "encoder_self":
+        return Panel(title, weights, sentence.queries(kind), sentence.keys(kind))
+    columns = "key: the token read" if kind == "decoder_self" else "key: the source token"
+    return Panel(title, weights, sentence.target, sentence.keys(kind), "query: the token written", columns)
+
+
+@styled
+def head_maps(maps: Sequence[Panel], columns: int | None = None) -> Figure:
+    """Vector heat maps; weights of exactly zero are left in the paper's colour.
+
+    There are ``columns`` maps, or all, side by side. Lines enclose the ``[SEP]`` of a post-editor's input.
+    """
+    columns = min(columns or len(maps), len(maps))
+    rows = -(-len(maps) // columns)
+    widths = [max(1.0, *(_CELL * len(shown.keys) for shown in maps[i::columns])) for i in range(columns)]
+    in_rows = [maps[i * columns : (i + 1) * columns] for i in range(rows)]
+    heights = [max(1.0, *(_CELL * len(shown.queries) for shown in row)) for row in in_rows]
+    # 0.9 inches next to a map and 1.1 above and below for its tokens, 0.6 for the colour bar.
+    size = sum(widths) + 0.9 * columns + 0.6, sum(heights) + 1.1 * rows
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, width_ratios=widths, height_ratios=heights)
+    for axes in grid.flat[len(maps) :]:
+        axes.remove()
+    meshes = [_draw(axes, shown) for axes, shown in zip(grid.flat, maps)]
+    bar = figure.colorbar(meshes[-1], ax=list(grid.flat[: len(maps)]), shrink=0.6, aspect=25, pad=0.02)
+    bar.set_label("attention weight (exactly 0: empty)")
+    bar.set_ticks([0, 0.2, 0.4, 0.6, 0.8, 1], labels=["above 0", "0.2", "0.4", "0.6", "0.8", "1"])
+    bar.solids.set(rasterized=False, edgecolor="face")
+    return figure
+
+
+def _draw(axes: Axes, panel: Panel) -> QuadMesh:
+    title, weights, queries, keys, rows, columns = panel
+    style = {"cmap": WEIGHT_COLOURS, "vmin": 0, "vmax": 1, "edgecolors": "0.9", "linewidth": 0.4}
+    mesh = axes.pcolormesh(np.ma.masked_equal(weights, 0), **style)
+    axes.set(aspect="equal", xlabel=columns, ylabel=rows)
+    axes.set_title(title, fontsize=8)
+    axes.invert_yaxis()
+    # Chinese, Japanese and Korean keys are upright, one character below the other.
+    across = ["\n".join(key) if is_wide(key) else key for key in spoken(keys)]
+    axes.set_xticks(np.arange(len(keys)) + 0.5, across, fontsize=7)
+    for label, key in zip(axes.get_xticklabels(), keys):
+        label.set_rotation(0 if is_wide(key) else 90)
+    axes.set_yticks(np.arange(len(queries)) + 0.5, spoken(queries), fontsize=7)
+    for tokens, line in ((keys, axes.axvline), (queries, axes.axhline)):
+        for place in (number for number, token in enumerate(tokens) if token.lstrip("▁") == "[SEP]"):
+            line(place, color="0.35", linewidth=0.8)
+            line(place + 1, color="0.35", linewidth=0.8)
+    axes.tick_params(which="both", length=0)
+    axes.spines[:].set(color="0.9", linewidth=0.4)
+    return mesh
+
+
+def spoken(tokens: Sequence[str]) -> list[str]:
+    """Pieces as people read them, the same as in the report.
+
+    ▁, which marks the start of a word, is left out, or ␣ where it is alone, because few fonts have it; a
+    hyphen marks a piece that continues a word of letters.
+    """
+    marked = any(_BEGIN.match(token) for token in tokens)
+    inner = [marked and token[:1].isalnum() and not is_wide(token) for token in tokens]
+    plain = [_BEGIN.sub("", token).replace("▁", "␣") for token in tokens]
+    return [("‑" if goes_on else "") + token for token, goes_on in zip(plain, inner)]

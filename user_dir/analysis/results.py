@@ -200,9 +200,9 @@ def head_table(rows: Iterable[dict]) -> str:
 def alpha_table(trajectories: Trajectories) -> str:
     """The final α of every head as text: a line per layer and a column per head, for each attention type."""
     lines = [f"alpha at update {trajectories.updates[-1]}", ""]
-    for attention_type, alphas in trajectories.final().items():
-        lines.append(f"{attention_type}: mean alpha {np.mean(alphas):.3f}")
-        lines += [layer_table({"": dict(enumerate(alphas))}), ""]
+    for attention_type, alphas in trajectories.alphas.items():
+        lines.append(f"{attention_type}: mean alpha {np.mean(alphas[-1]):.3f}")
+        lines += [layer_table({"": dict(enumerate(alphas[-1]))}), ""]
     return "\n".join(lines)
 
 

@@ -1,4 +1,8 @@
-"""Word alignment of translations as they are printed, by the head of a model that aligns best."""
+"""Word alignment of translations as they are printed, by the head of a model that aligns best.
+
+A choice is the name of one of :func:`~.alignment.candidates` and one of :data:`~.alignment.QUERIES`, such as
+``layer3-head0@input``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,6 @@ import difflib
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
@@ -22,8 +25,8 @@ from ..corpora import Corpus
 from ..corpora.pieces import SEPARATORS
 from ..errors import UserError
 from ..files import read_json, shown, write_json
-from .alignment import Link, align_split, candidates, links, run_candidates
-from .capture import Split, dataset_of, on_device, open_split
+from .alignment import QUERIES, Link, align_split, candidates, links, run_candidates
+from .capture import dataset_of, on_device, open_split
 from .words import detect_scheme
 
 SUBSET = "valid"
@@ -34,19 +37,8 @@ KEY = "alignment"
 _UNKNOWN = "\ufffd"
 
 
-@dataclass(frozen=True)
-class Choice:
-    """One of :func:`~.alignment.candidates`, by its ``name``, and one of :data:`~.alignment.QUERIES`."""
-
-    name: str
-    query: str
-
-    def __str__(self) -> str:
-        return f"{self.name}@{self.query}"
-
-
-def parse_choice(text: str) -> Choice:
-    """``LAYER``, the mean of its heads, or ``LAYER:HEAD``; with ``@input``, at the step that reads a word.
+def parse_choice(text: str) -> str:
+    """The choice of ``LAYER``, the mean of its heads, or ``LAYER:HEAD``; with ``@input``, that step.
 
     Raises:
         UserError: it is neither.
@@ -57,27 +49,25 @@ def parse_choice(text: str) -> Choice:
             f"--alignment-head {shown(text)}: give LAYER or LAYER:HEAD, from 0, such as 3 or 3:0@input"
         )
     layer, head, query = match.groups()
-    name = f"layer{int(layer)}" + ("" if head is None else f"-head{int(head)}")
-    return Choice(name, query or "output")
+    return f"layer{int(layer)}{'' if head is None else f'-head{int(head)}'}@{query or 'output'}"
 
 
-def remember(checkpoint: Path, choice: Choice, by: str, subset: str = SUBSET) -> Path:
+def remember(checkpoint: Path, choice: str, by: str) -> Path:
     """Write the choice beside the checkpoint, with what it was found by: ``aer`` or ``bits``; the file."""
     place = _place(checkpoint)
-    values = {"checkpoint_sha256": _sha256(checkpoint), "name": choice.name, "query": choice.query}
-    write_json(place, {**values, "subset": subset, "by": by})
+    values = {"checkpoint_sha256": _sha256(checkpoint), **dict(zip(("name", "query"), choice.split("@")))}
+    write_json(place, {**values, "subset": SUBSET, "by": by})
     return place
 
 
-def remembered(checkpoint: Path) -> Choice | None:
+def remembered(checkpoint: Path) -> str | None:
     """The choice that was found before for just this checkpoint, or that it brings; None if there is none."""
     place = _place(checkpoint)
     if place.is_file():
         content = read_json(place, "the choice of a head for alignment")
         if content["checkpoint_sha256"] == _sha256(checkpoint):
-            return Choice(content["name"], content["query"])
-    name, _, query = str((load_checkpoint(checkpoint).get("extra_state") or {}).get(KEY) or "").partition("@")
-    return Choice(name, query) if query else None
+            return f"{content['name']}@{content['query']}"
+    return (load_checkpoint(checkpoint).get("extra_state") or {}).get(KEY)
 
 
 def _place(checkpoint: Path) -> Path:
@@ -88,35 +78,26 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def choice_for(checkpoint: Path, corpus: Corpus, *, cpu: bool = False) -> Choice:
+def choice_for(checkpoint: Path, corpus: Corpus, *, cpu: bool = False) -> str:
     """The remembered choice, or else the candidate whose links tell most of the target words of validation.
 
-    It is remembered then, if the folder can be written to.
+    Candidates are compared at the step that predicts a word and at the one that reads it. The choice is
+    remembered then, if the folder can be written to.
 
     Raises:
         UserError: the model has no context attention, or the corpus no validation split.
     """
     choice = remembered(checkpoint)
     if choice is None:
-        split = open_split(checkpoint, corpus, SUBSET, sentences=SENTENCES, cpu=cpu)
-        choice = best_choice(split)
+        split, bits = open_split(checkpoint, corpus, SUBSET, sentences=SENTENCES, cpu=cpu), {}
+        for query in QUERIES:
+            samples = split.samples("alignment", in_order=True)
+            rows = align_split(split.model, samples, *split.pieces(), query=query)["candidates"]
+            bits |= {f"{row['name']}@{query}": row["bits"] for row in rows if row["bits"] is not None}
+        choice = max(bits, key=bits.__getitem__)
         with contextlib.suppress(UserError):  # else it is found anew each time
             remember(checkpoint, choice, "bits")
     return choice
-
-
-def best_choice(split: Split) -> Choice:
-    """The candidate, at the step that predicts a word or that reads it, with the most ``bits``."""
-    rows: list[tuple[float, Choice]] = []
-    for query in ("output", "input"):
-        samples = split.samples("alignment", in_order=True)
-        report = align_split(split.model, samples, *split.pieces(), query=query)
-        rows += [
-            (row["bits"], Choice(row["name"], query))
-            for row in report["candidates"]
-            if row["bits"] is not None
-        ]
-    return max(rows, key=lambda row: row[0])[1]
 
 
 class Pair(NamedTuple):
@@ -131,57 +112,53 @@ class Pair(NamedTuple):
 class TranslationAligner:
     """Links between words, which white space parts, by what the models attend to as they read translations.
 
-    ``choices`` has a candidate for each of ``models``, whose weights are averaged, and ``task`` is theirs;
+    ``choices`` has one for each of ``models``, whose weights are averaged, and ``task`` is theirs;
     ``max_tokens`` is of a batch, on one side. Raises UserError if a model has no such candidate.
     """
 
-    def __init__(self, models: Sequence, task, choices: Sequence[Choice], max_tokens: int):
-        self._models, self._task, self._choices = models, task, choices
-        self._max_tokens = max_tokens
-        self._dictionaries = task.source_dictionary, task.target_dictionary
-        self._texts = list(map(_texts, self._dictionaries))
-        for model, choice in zip(models, choices):
+    def __init__(self, models: Sequence, task, choices: Sequence[str], max_tokens: int):
+        self._models, self._task, self._max_tokens = models, task, max_tokens
+        self._choices = [choice.split("@") for choice in choices]
+        self._texts = [_texts(task.source_dictionary), _texts(task.target_dictionary)]
+        for model, (name, _) in zip(models, self._choices):
             shapes = [torch.empty(1, each.num_heads, 0, 0) for each in model.attentions()["decoder_context"]]
             latent = None if model.alignment is None else torch.empty(1, 0, 0)
-            names = [name for name, *_ in candidates(shapes, latent)]
-            if choice.name not in names:
-                raise UserError(
-                    f"the model has no {choice.name} to align with, only {', '.join(names) or 'none'}"
-                )
+            names = [candidate for candidate, *_ in candidates(shapes, latent)]
+            if name not in names:
+                raise UserError(f"the model has no {name} to align with, only {', '.join(names) or 'none'}")
 
+    @torch.no_grad()
     def __call__(self, pairs: Sequence[Pair]) -> list[list[Link]]:
         """The links of each pair, word by word of the translation."""
         aligned: list[list[Link]] = [[] for _ in pairs]
-        lengths = [max(len(pair.source), len(pair.target)) for pair in pairs]
-        order = sorted(range(len(pairs)), key=lengths.__getitem__)
-        while order:
-            size = max(1, self._max_tokens // lengths[order[-1]])
-            members, order = order[-size:], order[:-size]
-            for i, sentence in zip(members, self._batch([pairs[i] for i in members])):
+        if not pairs:
+            return aligned
+        dataset = dataset_of(self._task, [pair.source for pair in pairs], [pair.target for pair in pairs])
+        lengths = np.array([max(len(pair.source), len(pair.target)) for pair in pairs])
+        limit = max(self._max_tokens, int(lengths.max()))
+        for members in dataset.batch_by_size(np.argsort(lengths, kind="stable"), max_tokens=limit):
+            sample = on_device(dataset.collater([dataset[i] for i in members]), self._models[0])
+            order = sample["id"].tolist()
+            for i, sentence in zip(order, self._links(sample, [pairs[i] for i in order])):
                 aligned[i] = sentence
         return aligned
 
-    @torch.no_grad()
-    def _batch(self, pairs: list[Pair]) -> list[list[Link]]:
-        dataset = dataset_of(self._task, [pair.source for pair in pairs], [pair.target for pair in pairs])
-        sample = on_device(dataset.collater([dataset[i] for i in range(len(pairs))]), self._models[0])
-        order = sample["id"].tolist()
-        inputs = sample["net_input"]
-        source = [words_of(pairs[i].text, self._pieces(0, pairs[i].source)) for i in order]
-        target = [words_of(pairs[i].translation, self._pieces(1, pairs[i].target)) for i in order]
+    def _links(self, sample: dict, pairs: list[Pair]) -> list[list[Link]]:
+        """The links of a batch, whose rows are these pairs."""
+        inputs, padding = sample["net_input"], self._task.source_dictionary.pad()
+        source = [words_of(pair.text, self._pieces(0, pair.source)) for pair in pairs]
+        target = [words_of(pair.translation, self._pieces(1, pair.target)) for pair in pairs]
         read = [[-1, *words[:-1]] for words in target]  # one step later than predicted
-        source_padding, target_padding = (dictionary.pad() for dictionary in self._dictionaries)
-        key = _placed(inputs["src_tokens"], source, source_padding)
-        query = {
-            "output": _placed(sample["target"], target, target_padding),
-            "input": _placed(inputs["prev_output_tokens"], read, target_padding),
+        key = _placed(inputs["src_tokens"], source, padding)
+        query_words = {
+            "output": _placed(sample["target"], target, padding),
+            "input": _placed(inputs["prev_output_tokens"], read, padding),
         }
         total = 0
-        for model, choice in zip(self._models, self._choices):
-            named = run_candidates(model, sample, query[choice.query], key, choice.query)
-            total = total + next(weights for name, _, weights in named if name == choice.name)
-        aligned = links(total)
-        return [aligned[order.index(row)] for row in range(len(pairs))]
+        for model, (chosen, query) in zip(self._models, self._choices):
+            named = run_candidates(model, sample, query_words[query], key, query)
+            total = total + next(weights for name, _, weights in named if name == chosen)
+        return links(total)
 
     def _pieces(self, side: int, tokens: np.ndarray) -> list[str | None]:
         return [self._texts[side][token] for token in tokens.tolist()]

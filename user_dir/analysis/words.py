@@ -12,12 +12,6 @@ from torch import Tensor
 
 from ..corpora.languages import language as language_of
 from ..corpora.pieces import separator_of
-from ..errors import UserError
-from ..files import read_text
-
-SCHEMES = ("sentencepiece", "subword_nmt", "none")
-"""How pieces form words, by fairseq's names: ``▁`` starts a word, ``@@`` ends a piece that is continued, or
-each token is a word."""
 
 _BEGIN, _GOES_ON = "▁", "@@"
 _QUESTION_MARKS = {"?", "？"}
@@ -25,7 +19,11 @@ _LISTS = Path(__file__).parent / "interrogatives"
 
 
 def detect_scheme(dictionary: Dictionary) -> str:
-    """The scheme of :data:`SCHEMES` with which a vocabulary was segmented, by the marks that it contains."""
+    """How the pieces of a vocabulary form words, by fairseq's names and the marks that it contains.
+
+    With ``sentencepiece``, ``▁`` starts a word; with ``subword_nmt``, ``@@`` ends a piece that is continued;
+    with ``none``, each token is a word.
+    """
     begins = sum(symbol.startswith(_BEGIN) for symbol in dictionary.symbols)
     goes_on = sum(symbol.endswith(_GOES_ON) for symbol in dictionary.symbols)
     if begins == goes_on == 0:
@@ -33,21 +31,16 @@ def detect_scheme(dictionary: Dictionary) -> str:
     return "sentencepiece" if begins >= goes_on else "subword_nmt"
 
 
-def read_interrogatives(path: str | Path) -> frozenset[str]:
-    """Read the words of a file, one per line, case-insensitively; ``#`` starts a comment.
+def interrogatives_of(language: str) -> frozenset[str] | None:
+    """The interrogative words of a language, in lower case, or None without a file of them.
 
-    Raises:
-        UserError: the file is missing or not UTF-8.
+    The files, such as ``interrogatives/de.txt``, have a word per line; ``#`` starts a comment.
     """
-    lines = read_text(path, "the interrogative words").splitlines()
-    words = (line.partition("#")[0].strip().casefold() for line in lines)
-    return frozenset(filter(None, words))
-
-
-def known_interrogatives(language: str) -> frozenset[str] | None:
-    """The built-in list of interrogative words of a language (de, en, ja, ro), or None."""
     path = _LISTS / f"{language_of(language).subtag}.txt"
-    return read_interrogatives(path) if path.is_file() else None
+    if not path.is_file():
+        return None
+    words = (line.partition("#")[0].strip().casefold() for line in path.read_text("utf-8").splitlines())
+    return frozenset(filter(None, words))
 
 
 @dataclass(frozen=True)
@@ -77,21 +70,11 @@ class Pieces:
     Args:
         dictionary: vocabulary of the language.
         language: language code, to find its interrogative words.
-        scheme: one of :data:`SCHEMES`; None detects it.
-        interrogatives: words that replace the built-in list.
     """
 
-    def __init__(
-        self,
-        dictionary: Dictionary,
-        language: str,
-        scheme: str | None = None,
-        interrogatives: frozenset[str] | None = None,
-    ):
-        self.scheme = scheme or detect_scheme(dictionary)
-        if self.scheme not in SCHEMES:
-            raise UserError(f"--bpe {self.scheme!r} is unknown: choose from {', '.join(SCHEMES)}")
-        self.interrogatives = interrogatives or known_interrogatives(language)
+    def __init__(self, dictionary: Dictionary, language: str):
+        self.scheme = detect_scheme(dictionary)
+        self.interrogatives = interrogatives_of(language)
         # In languages without spaces, an interrogative word is often one piece of what ▁ starts.
         self._match_pieces = not language_of(language).spaced
         self._padding, self._eos = dictionary.pad(), dictionary.eos()

@@ -24,8 +24,6 @@ def main(argv=None) -> None:
         help="align a target word at the step that predicts it (output) or at the next, which reads it "
         "(input) (default: output)",
     )
-    what = "sentencepiece, subword_nmt or none (default: detected from the dictionary)"
-    add("--bpe", str, what, metavar="SCHEME")
     add("--gold", file_path, "gold alignments, one line per sentence: i-j sure, i?j possible")
     parser.add_argument("--gold-from-1", action="store_true", help="the gold file counts words from 1")
     parser.add_argument(
@@ -35,18 +33,18 @@ def main(argv=None) -> None:
     output = args.output or args.path.parent / "alignment" / f"{args.path.stem}-{args.subset}"
     split = opened_split(args)
 
-    from ..analysis.alignment import Gold, alignment_summary, write_alignment
-    from ..analysis.translation_links import SUBSET, Choice, remember
+    from ..analysis.alignment import alignment_summary, read_gold, write_alignment
+    from ..analysis.translation_links import SUBSET, remember
 
     gold = None
     if args.gold:
         conventions = {"one_based": args.gold_from_1, "reversed_sides": args.gold_reversed}
-        gold = Gold(args.gold, sentences=args.sentences, **conventions)
-    report = write_alignment(split, output, gold, args.query, args.bpe)
+        gold = read_gold(args.gold, sentences=args.sentences, **conventions)
+    report = write_alignment(split, output, gold, args.query)
     print(alignment_summary(report["candidates"]))
     if gold is not None and report["best_head"]:
         print(f"best head: {report['best_head']['name']}, AER {report['best_head']['aer']:.3f}")
         if split.name == SUBSET:
-            choice = Choice(report["best"]["name"], args.query)
+            choice = f"{report['best']['name']}@{args.query}"
             print(f"translate.py --alignment aligns by {choice}: {remember(args.path, choice, 'aer')}")
     print(f"alignments of {report['sentences']} sentences: {output}")

@@ -22,10 +22,6 @@ def parse_args(argv=None) -> argparse.Namespace:
     add("--figure", file_path, "figure: .svg, .pdf or .png (default: the output with .svg)")
     add("--points", positive, "points per curve (default: 12)", default=12)
     add("--random-orders", positive, "random orders (default: 5)", default=5)
-    parser.add_argument(
-        "--bleu", action="store_true", help="also measure BLEU with each head masked in turn (slow)"
-    )
-    add("--beam", positive, "beam size for --bleu (default: 5)", default=5)
     return parser.parse_args(argv)
 
 
@@ -44,13 +40,6 @@ def main(argv=None) -> None:
 
     output = args.output or result_file(args.path, split.name, "importance.json")
     figure = args.figure or output.with_suffix(".svg")
-    report = write_importance(
-        split,
-        output,
-        figure,
-        points=args.points,
-        random_orders=args.random_orders,
-        bleu_beam=args.beam if args.bleu else None,
-    )
+    report = write_importance(split, output, figure, points=args.points, random_orders=args.random_orders)
     print(importance_summary(report))
     print(f"head importance over {report['sentences']} sentences: {output} and {figure}")

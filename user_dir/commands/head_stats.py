@@ -24,14 +24,8 @@ def parse_args(argv=None) -> argparse.Namespace:
     add("--output", file_path, f"{what} {default}", metavar="FILE.json")
     what = "of a language model: the language of the corpus to analyse it on (default: the second)"
     add("--language", plain_name, what)
-    what = "how subwords form words: sentencepiece (▁), subword_nmt (@@) or none"
-    add("--bpe", str, f"{what} (default: detected from the dictionary)", metavar="SCHEME")
-    several = {"action": "append", "default": []}
-    what = "interrogative words, one per line, instead of the built-in list"
-    default = "LANGUAGE defaults to the source language; may be repeated"
-    add("--interrogatives", str, f"{what}; {default}", metavar="[LANGUAGE=]FILE", **several)
     what = "minimum for a head to be assigned a role, such as 'previous position=0.9'; may be repeated"
-    add("--threshold", str, what, metavar="ROLE=VALUE", **several)
+    add("--threshold", str, what, metavar="ROLE=VALUE", action="append", default=[])
     default = "CHECKPOINT.SUBSET.attention beside the checkpoint, where report.py looks for them"
     what = f"also write attention maps to a folder (default: {default})"
     add("--dump-attention", path_of, what, nargs="?", const=BESIDE, metavar="DIR")
@@ -40,21 +34,6 @@ def parse_args(argv=None) -> argparse.Namespace:
     if args.output and args.output.suffix != ".json":
         parser.error(f"--output {args.output} must end in .json; the CSV is written beside it")
     return args
-
-
-def word_lists(options: list[str], source: str, target: str) -> dict[str, frozenset[str]]:
-    """The lists of ``--interrogatives`` by language."""
-    from ..analysis.words import read_interrogatives
-    from ..errors import UserError
-
-    lists = {}
-    for option in options:
-        language, _, path = option.rpartition("=")
-        language = language or source
-        if language not in (source, target):
-            raise UserError(f"--interrogatives {option}: the model's languages are {source} and {target}")
-        lists[language] = read_interrogatives(path)
-    return lists
 
 
 def opened_split(args: argparse.Namespace):
@@ -86,8 +65,6 @@ def main(argv=None) -> None:
     report = write_statistics(
         split,
         output,
-        scheme=args.bpe,
-        interrogatives=word_lists(args.interrogatives, *split.direction),
         thresholds=args.threshold,
         maps=maps,
         map_sentences=args.dump_sentences,

@@ -235,20 +235,6 @@ def add_output_option(parser: argparse.ArgumentParser) -> None:
     option_adder(parser)("--output", file_path, what, metavar="FILE.md")
 
 
-_WIDTHS = {"column": 7.7, "page": 16.0}  # cm; of the ACL's style
-
-
-def add_width_option(parser) -> None:
-    """Add ``--width`` of a figure; the value is in inches, or None."""
-    what = "width of the figure in cm, or column (7.7 cm) or page (16 cm) of a paper"
-    narrow = "panels that would be too narrow are stacked (default: as wide as the panels need)"
-    option_adder(parser)("--width", _inches, f"{what}; {narrow}", metavar="CM")
-
-
-def _inches(text: str) -> float:
-    return real(4, 100)(str(_WIDTHS.get(text, text))) / 2.54
-
-
 def add_name_option(parser) -> None:
     """Add ``--name``, once for each model."""
     what = "name of each model, in the same order (default: its folder and file)"

@@ -14,7 +14,6 @@ import re
 
 from .options import (
     add_name_option,
-    add_width_option,
     file_path,
     new_parser,
     option_adder,
@@ -43,7 +42,6 @@ def parse_args(argv=None) -> argparse.Namespace:
     add("--head", heads, f"{what}; layers and heads count from 0; may be repeated", **more)
     add_name_option(parser)
     add("--output", file_path, "figure: .svg, .pdf or .png (default: MAPS.svg beside the first folder)")
-    add_width_option(parser)
     args = parser.parse_args(argv)
     for chosen in args.head:
         if len(chosen) not in (1, len(args.maps)):
@@ -58,8 +56,7 @@ def main(argv=None) -> None:
     args = parse_args(argv)
 
     from ..analysis.maps import Maps
-    from ..analysis.plots import save
-    from ..analysis.plots_maps import head_maps, panel
+    from ..analysis.plots import head_maps, panel, save
     from ..analysis.results import check_same_split, model_names
 
     output = args.output or args.maps[0].with_name(f"{args.maps[0].name}.svg")
@@ -70,5 +67,5 @@ def main(argv=None) -> None:
         for name, maps, head in zip(names, models, itertools.cycle(chosen)):
             panels.append(panel(maps[number], head, name if len(models) > 1 else ""))
     columns = len(models) if len(models) > 1 else min(len(args.head), 4)
-    save(head_maps(panels, columns, args.width), output)
+    save(head_maps(panels, columns), output)
     print(f"{len(panels)} maps: {output}")

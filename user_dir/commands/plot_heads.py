@@ -9,7 +9,6 @@ from __future__ import annotations
 from .options import (
     add_format_option,
     add_name_option,
-    add_width_option,
     file_path,
     new_parser,
     option_adder,
@@ -26,7 +25,6 @@ def main(argv=None) -> None:
     add("--alpha-log", file_path, "α log of each model, in the same order", action="append")
     add("--output", path_of, "folder for the figures (default: figures beside the first file)")
     add_format_option(parser)
-    add_width_option(parser)
     args = parser.parse_args(argv)
     folder = args.output or args.statistics[0].parent / "figures"
     logs = args.alpha_log or [None] * len(args.statistics)
@@ -38,7 +36,7 @@ def main(argv=None) -> None:
 
     models = list(map(read_model, model_names(args.statistics, args.name), args.statistics, logs))
     check_models(models)
-    for name, figure in figures(models, args.width).items():
+    for name, figure in figures(models).items():
         path = folder / f"{name}.{args.format}"
         save(figure, path)
         print(path)

@@ -6,8 +6,8 @@ density and diversity by layer, the roles of heads, and the attention of every h
 Each --path (or --statistics) starts a model; the options after it, up to the next, belong to that model.
 For a checkpoint DIR/NAME.pt the page uses DIR/NAME.SUBSET.heads.json and DIR/NAME.SUBSET.attention,
 which head_stats.py writes, and DIR/alpha.jsonl, which --alpha-log writes, where they exist. With --corpus,
-the first two are computed for every checkpoint for which they are missing, older than it, or of fewer
-sentences than the page needs. For instance:
+the first two are computed for every checkpoint for which they are missing, older than it, or, the maps, of
+fewer sentences than the page needs. For instance:
 
   report.py --path softmax/average.pt --name softmax --path entmax/average.pt --name α-entmax \\
             --corpus multi30k --output report.html
@@ -99,12 +99,10 @@ def compute(model: argparse.Namespace, args: argparse.Namespace, statistics: Pat
     """Compute a model's statistics and maps unless they exist already."""
     from ..analysis.capture import open_split
     from ..analysis.measuring import statistics_are_current, statistics_summary, write_statistics
-    from ..corpora import load_corpus
 
     maps = None if "maps" in model else maps
-    corpus = load_corpus(args.corpus, args.data).require_prepared()
-    if not statistics_are_current(statistics, maps, model.path, corpus, args.subset, args.sentences):
-        split = open_split(model.path, corpus, args.subset, cpu=args.cpu)
+    if not statistics_are_current(statistics, maps, model.path, args.sentences):
+        split = open_split(model.path, args.corpus, args.subset, data=args.data, cpu=args.cpu)
         report = write_statistics(split, statistics, maps=maps, map_sentences=args.sentences)
         print(statistics_summary(report, statistics, maps))
 

@@ -1,7 +1,6 @@
 """Context attention as a latent alignment: a word's probability, summed over source positions."""
 
 import math
-from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
@@ -319,15 +318,6 @@ def _product(x: Tensor, weight: Tensor) -> Tensor:
     return multiply(x, weight, None) if suits_onednn(x, weight) else x @ weight.t()
 
 
-@dataclass(frozen=True)
-class LatentSettings:
-    """Settings of :class:`~user_dir.modules.LatentAlignment`; ``alpha`` if it is a constant of its own."""
-
-    top_k: int
-    soft: bool
-    alpha: Optional[float]
-
-
 class LatentAlignmentDecoder(AdaptivelySparseDecoder):
     """A decoder that returns log-probabilities, summed over the source position of each word.
 
@@ -335,17 +325,17 @@ class LatentAlignmentDecoder(AdaptivelySparseDecoder):
     log_softmax does not change log-probabilities, so the output is used like logits.
     """
 
-    def __init__(self, cfg: TransformerConfig, dictionary, embed_tokens, settings: LatentSettings):
+    def __init__(self, cfg: TransformerConfig, dictionary, embed_tokens, args):
         super().__init__(cfg, dictionary, embed_tokens)
         self.layers[-1] = self.build_decoder_layer(cfg, no_encoder_attn=True)
         self.alignment = LatentAlignment(
             self.output_embed_dim,
             cfg.encoder.embed_dim,
             cfg.decoder.ffn_embed_dim,
-            settings.top_k,
+            args.latent_alignment_top_k,
             cfg.dropout,
-            settings.soft,
-            settings.alpha,
+            args.latent_alignment_soft,
+            args.latent_alignment_alpha,
         )
 
     def outputs(
@@ -423,8 +413,8 @@ def latent_settings() -> list:
     ]
 
 
-def latent_alignment(args) -> Optional[LatentSettings]:
-    """The settings of ``--latent-alignment``; None without it.
+def latent_alignment(args) -> bool:
+    """Whether the settings ask for a latent alignment.
 
     Raises:
         UserError: a value is invalid, or another setting contradicts it.
@@ -433,7 +423,7 @@ def latent_alignment(args) -> Optional[LatentSettings]:
     if not args.latent_alignment:
         if soft or alpha is not None:
             raise UserError("--latent-alignment-alpha and --latent-alignment-soft need --latent-alignment")
-        return None
+        return False
     if args.latent_alignment_top_k < 1:
         raise UserError(f"--latent-alignment-top-k must be at least 1, not {args.latent_alignment_top_k}")
     if args.adaptive_softmax_cutoff or args.output_alpha != 1 or args.no_cross_attention:
@@ -448,4 +438,4 @@ def latent_alignment(args) -> Optional[LatentSettings]:
     constant = alpha_configs(args)["decoder_context"].constant if alpha is None else alpha
     if constant is not None and not (1 if soft else math.nextafter(1, 2)) <= constant < math.inf:
         raise UserError(f"--latent-alignment needs an α above 1, such as 2, not {constant:g}")
-    return LatentSettings(args.latent_alignment_top_k, soft, alpha)
+    return True

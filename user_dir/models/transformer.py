@@ -112,9 +112,8 @@ class AdaptivelySparseTransformerModel(Configured, SparseHeads, TransformerModel
     def build_decoder(cls, args, tgt_dict, embed_tokens):
         """See fairseq."""
         cfg = TransformerConfig.from_namespace(args)
-        latent = latent_alignment(args)
-        if latent is not None:
-            return LatentAlignmentDecoder(cfg, tgt_dict, embed_tokens, latent)
+        if latent_alignment(args):
+            return LatentAlignmentDecoder(cfg, tgt_dict, embed_tokens, args)
         return AdaptivelySparseDecoder(cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
 
     @property
