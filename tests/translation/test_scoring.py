@@ -111,7 +111,6 @@ def test_ter_of_mixed_text_keeps_latin_words():
 
 
 def test_text_is_believed_where_the_code_says_nothing(caplog):
-    scoring._warn.cache_clear()  # given once per process
     thai, english = ["ฉันรักแมว", "หมาวิ่ง"], ["I love cats.", "The dog runs."]
     cases = [("xx", thai, "char"), ("cn", ["我喜欢猫"], "zh"), ("en", thai, "char"), ("xy", english, "13a")]
     for code, lines, expected in cases:

@@ -1,17 +1,14 @@
 """Translate sentences: those given as arguments, those of a file, or those that come through a pipe.
 
 A sentence a line, natural text in, natural text out; an empty line stays an empty line. Through a pipe, every
-line is answered as soon as it is translated. The corpus, whose preprocessing the model was trained with, is
-the one that the checkpoint names, unless --corpus names another.
+line is answered as soon as it is translated.
 
   translate.py --model de-en "Ein Satz." --report heads.html    # a model that comes with the project
   translate.py --model exported/my-model < talk.de    # a model as a folder, which needs no prepared corpus
-  translate.py --path checkpoints/toy/alpha_entmax/average.pt "Wer sieht den kleinen Hund?"
-  translate.py --path average.pt --input talk.de --output talk.en
+  translate.py --path checkpoints/toy/alpha_entmax/average.pt --input talk.de --output talk.en
   translate.py --path average.pt --nbest 3 < talk.de      # line, score and translation, separated by tabs
   translate.py --path a.pt --path b.pt "Guten Morgen."    # an ensemble
   translate.py --path average.pt --alignment "Guten Morgen."    # translation, tab, links such as 0-0 1-1
-  translate.py --path average.pt --report heads.html "Guten Morgen."
   translate.py --path post-editor.pt < src-tab-mt.tsv     # corrects translations: source, tab, translation
 
 A line that cannot be translated, because it is not UTF-8 or longer than the model allows, ends the command
@@ -39,6 +36,7 @@ from .options import (
     add_cpu_option,
     add_search_options,
     file_path,
+    new_parser,
     option_adder,
     path_of,
     plain_name,
@@ -53,9 +51,7 @@ OPTIONS += ("new_piece_penalty",)  # of the translator
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     add = option_adder(parser)
     add("sentences", str, "sentences to translate", nargs="*", metavar="SENTENCE")
     what = "checkpoint to translate with; several make an ensemble"
@@ -64,7 +60,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     add("--model", path_of, what, action="append", default=[], metavar="FOLDER|NAME")
     add("--input", file_path, "a sentence a line (default: stdin)")
     add("--output", file_path, "default: stdout")
-    add("--corpus", plain_name, "default: the one that the checkpoint names")
+    add("--corpus", plain_name, "corpus to preprocess for (default: the one that the checkpoint names)")
     add("--data", path_of, "folder of the corpora (default: data/)")
     add_search_options(parser)
     columns = "number of the line, score (mean log2 p of the tokens) and text, separated by tabs"
@@ -72,9 +68,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     what = "translate lines that cannot be translated to empty lines"
     parser.add_argument("--skip-bad-lines", action="store_true", help=what)
     parser.add_argument("--alignment", action="store_true", help="also print links of words, after a tab")
-    head = (
-        "by this LAYER (mean of its heads) or LAYER:HEAD, from 0; with @input, by the step that reads a word"
-    )
+    head = "by this LAYER (mean of heads) or LAYER:HEAD, from 0; with @input, by the step reading a word"
     add("--alignment-head", str, f"{head} (default: the best on validation)", metavar="LAYER:HEAD")
     add("--max-tokens", positive, "tokens in a batch (default: 4096)", default=4096)
     add("--report", file_path, "also write the head report", metavar="FILE.html")
@@ -85,10 +79,8 @@ def parse_args(argv=None) -> argparse.Namespace:
     if args.sentences and args.input:
         parser.error("give sentences or --input FILE, not both")
     args.alignment = args.alignment or args.alignment_head is not None
-    if args.report and args.int8:
-        parser.error("--report draws what the exact model attends to; leave out --int8")
-    if args.report and args.report.suffix != ".html":
-        parser.error(f"--report {args.report} must end in .html")
+    if args.report and (args.int8 or args.report.suffix != ".html"):
+        parser.error("--report FILE.html draws what the exact model attends to, without --int8")
     return args
 
 
@@ -101,21 +93,18 @@ def main(argv=None) -> None:
     from ..translation.translator import Translator
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
-    checkpoints, corpus = list(args.path), None
-    for model in args.model:
-        checkpoint, its_corpus = find_model(model)
-        checkpoints.append(checkpoint)
-        corpus = corpus or its_corpus
-    inputs = [*checkpoints, *([] if args.sentences else [args.input or Path("/dev/stdin")])]
-    for flag, path, others in (("--output", args.output, []), ("--report", args.report, [args.output])):
+    models = [(path, None) for path in args.path] + list(map(find_model, args.model))
+    checkpoints = [checkpoint for checkpoint, _ in models]
+    corpus = args.corpus or next((corpus for _, corpus in models if corpus), None)
+    chunks, name = chunks_of(args), "arguments" if args.sentences else str(args.input or "stdin")
+    for flag, path in (("--output", args.output), ("--report", args.report)):
         if path:
-            check_output(path, [*inputs, *filter(None, others)], flag)
-    chunks, name = source_of(args)
+            check_output(path, [*checkpoints, args.input or Path("/dev/stdin")], flag)
     load = None
     if args.report or (args.alignment and not args.int8):
         from ..analysis.capture import load_model as load
-    options = {name: getattr(args, name) for name in OPTIONS}
-    translator = Translator(checkpoints, args.corpus or corpus, load=load, nbest=args.nbest or 1, **options)
+    options = {option: getattr(args, option) for option in OPTIONS}
+    translator = Translator(checkpoints, corpus, load=load, nbest=args.nbest or 1, **options)
     align = aligner_of(args, checkpoints, translator) if args.alignment else None
     with contextlib.ExitStack() as stack:
         if args.output:
@@ -130,21 +119,19 @@ def main(argv=None) -> None:
         write_report(args, checkpoints, translator, pairs)
 
 
-def source_of(args: argparse.Namespace) -> tuple[Iterator[list[bytes]], str]:
-    """Lists of lines to translate together, in order; and what error messages call their source."""
+def chunks_of(args: argparse.Namespace) -> Iterator[list[bytes]]:
+    """Lists of lines to translate together, in order."""
     from ..errors import UserError
 
     if args.sentences:
-        return iter([[sentence.encode() for sentence in args.sentences]]), "arguments"
+        return iter([[sentence.encode() for sentence in args.sentences]])
     if args.input:
         if not args.input.is_file():
             raise UserError(f"no file {args.input}")
-        return lines_of(args.input), str(args.input)
-    if sys.stdin is None:
-        raise UserError("there is nothing to translate: standard input is closed")
+        return lines_of(args.input)
     if sys.stdin.isatty():
         print("reading sentences from the terminal, one a line; Ctrl-D ends", file=sys.stderr)
-    return arriving_lines(sys.stdin.buffer), "stdin"
+    return arriving_lines(sys.stdin.buffer)
 
 
 def lines_of(path: Path) -> Iterator[list[bytes]]:
@@ -156,10 +143,8 @@ def lines_of(path: Path) -> Iterator[list[bytes]]:
         with open_binary(path) as file:
             while lines := list(islice(file, CHUNK)):
                 yield lines
-    except (OSError, EOFError, LZMAError) as error:
-        raise UserError(
-            f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is damaged'}"
-        ) from None
+    except (OSError, EOFError, LZMAError):
+        raise UserError(f"cannot read {path}, or it is damaged") from None
 
 
 def arriving_lines(file) -> Iterator[list[bytes]]:
@@ -183,46 +168,41 @@ def translate(args: argparse.Namespace, translator, chunks, name: str, output, a
         sentences, encoded, fault = [], [], None
         for line in chunk:
             try:
-                sentence = decoded(line, number + 1, name)
-                tokens = translator.encode(sentence, number + 1, name)
+                sentence = decoded(line, number + len(sentences) + 1, name)
+                tokens = translator.encode(sentence, number + len(sentences) + 1, name)
             except UserError as error:
                 if not args.skip_bad_lines:
                     fault = error
                     break
                 print(f"warning: {error}; it is left out", file=sys.stderr)
                 sentence, tokens = "", translator.encode("")
-            number += 1
             sentences.append(sentence)
             encoded.append(tokens)
-        found = translator.translate(sentences, encoded)
-        links = align(sentences, encoded, found) if align else [None] * len(found)
-        first = number - len(sentences)
-        for i, (sentence, hypotheses) in enumerate(zip(sentences, found)):
-            output.write(formatted(first + i + 1, hypotheses, args.nbest, links[i]))
+        translations = translator.translate(sentences, encoded)
+        links = align(sentences, encoded, translations) if align else [None] * len(sentences)
+        for sentence, tokens, hypotheses, links_of_it in zip(sentences, encoded, translations, links):
+            number += 1
+            output.write(formatted(number, hypotheses, args.nbest, links_of_it))
             if hypotheses and hypotheses[0].unfinished:
-                unfinished.append(first + i)
+                unfinished.append(number - 1)
             if hypotheses and args.report:
-                pairs.append((sentence, encoded[i], hypotheses[0]))
+                pairs.append((sentence, tokens, hypotheses[0]))
         output.flush()
         if fault is not None:
             raise fault
     if unfinished:
-        print(
-            f"warning: {len(unfinished)} translations reached {translator.limit}, and may lack their end "
-            f"({first_few(unfinished)}); see --max-len-b",
-            file=sys.stderr,
-        )
+        told = f"{len(unfinished)} translations reached {translator.limit}, and may lack their end"
+        print(f"warning: {told} ({first_few(unfinished)}); see --max-len-b", file=sys.stderr)
     return pairs
 
 
 def formatted(number: int, hypotheses: list, nbest: int | None, links: list[str] | None) -> str:
     """The lines of output for the sentence on line ``number``; ``links`` of each hypothesis, if wanted."""
-    rows = [[each.text] if nbest is None else [number, f"{each.score:.4f}", each.text] for each in hypotheses]
-    if not rows:
-        rows = [[""] if nbest is None else [number, "0.0000", ""]]
+    rows = [(f"{best.score:.4f}", best.text) for best in hypotheses] or [("0.0000", "")]
+    rows = [[text] if nbest is None else [str(number), score, text] for score, text in rows]
     if links is not None:
-        rows = [[*row, found] for row, found in zip(rows, links or [""])]
-    return "".join("\t".join(map(str, row)) + "\n" for row in rows)
+        rows = [[*row, of_row] for row, of_row in zip(rows, links or [""])]
+    return "".join("\t".join(row) + "\n" for row in rows)
 
 
 def aligner_of(args: argparse.Namespace, checkpoints: list[Path], translator):
@@ -230,23 +210,21 @@ def aligner_of(args: argparse.Namespace, checkpoints: list[Path], translator):
     from ..analysis.alignment import pharaoh
     from ..analysis.translation_links import Pair, TranslationAligner, choice_for, parse_choice
 
-    def choice_of(checkpoint: Path):
-        if args.alignment_head is not None:
-            return parse_choice(args.alignment_head)
-        return choice_for(checkpoint, translator.corpus, cpu=args.cpu)
-
-    choices = list(map(choice_of, checkpoints))
+    if args.alignment_head is not None:
+        choices = [parse_choice(args.alignment_head)] * len(checkpoints)
+    else:
+        choices = [choice_for(path, translator.corpus, cpu=args.cpu) for path in checkpoints]
     print(f"aligned by {', '.join(map(str, choices))}", file=sys.stderr)
     aligner = TranslationAligner(translator.models, translator.task, choices, args.max_tokens)
 
-    def align(sentences: list[str], encoded: list, found: list[list]) -> list[list[str]]:
+    def align(sentences: list[str], encoded: list, translations: list[list]) -> list[list[str]]:
         pairs = [
             Pair(text, tokens, hypothesis.text, hypothesis.tokens)
-            for text, tokens, hypotheses in zip(sentences, encoded, found)
+            for text, tokens, hypotheses in zip(sentences, encoded, translations)
             for hypothesis in hypotheses
         ]
         links = iter(aligner(pairs))
-        return [[pharaoh(next(links)) for _ in hypotheses] for hypotheses in found]
+        return [[pharaoh(next(links)) for _ in hypotheses] for hypotheses in translations]
 
     return align
 

@@ -2,11 +2,10 @@
 
 A system is a recipe for training, seen through models of several seeds. Two questions are asked:
 
-- Would the systems differ with other seeds and on other sentences? :mod:`.significance` answers it. With one
-  seed only the sentences vary, and no verdict on the systems is given.
+- Would the systems differ with other seeds and on other sentences? See :mod:`.significance`.
 - Would these very models differ on other sentences? sacrebleu's paired bootstrap (Koehn 2004) or approximate
-  randomisation (Riezler and Maxwell 2005) answers it, for all seeds together: a resample or a swap takes all
-  translations of a sentence at once. Drawn one by one they would make the test set look larger than it is.
+  randomisation (Riezler and Maxwell 2005) answers it: a resample or a swap takes all translations of a
+  sentence, by all seeds, at once.
 
 P-values are adjusted by Holm's method over all systems and metrics of a comparison. sacrebleu's bootstrap
 counts resamples whose absolute difference exceeds its own mean, which makes it one-sided in effect: where it

@@ -38,9 +38,10 @@ class ModelFolder(Corpus):
     @property
     def pieces(self) -> Path:
         """The sentencepiece model, or the tokenizer of a BERT."""
-        names = ("tokenizer.json", "vocab.txt") if self.description.wordpiece else ("spm.model",)
-        paths = [self.folder / name for name in names]
-        return next((path for path in paths if path.is_file()), paths[-1])
+        if not self.description.wordpiece:
+            return self.folder / "spm.model"
+        tokenizer = self.folder / "tokenizer.json"
+        return tokenizer if tokenizer.is_file() else self.folder / "vocab.txt"
 
 
 def find_model(model: str | Path) -> tuple[Path, Corpus | None]:
@@ -220,13 +221,7 @@ def too_long(dataset, model) -> list[int]:
 
 
 def check_lengths(
-    dataset,
-    subset: str,
-    max_tokens: int,
-    model,
-    sentences: int | None = None,
-    *,
-    left_out: Collection[int] = (),
+    dataset, subset: str, max_tokens: int, model, sentences: int | None = None, left_out: Collection[int] = ()
 ) -> np.ndarray:
     """The length of each sentence pair, or the first ``sentences``, in tokens: that of its longer side.
 

@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from ..corpora.readers import read_lines
 from ..errors import UserError
 from ..files import shown
 from ..post_editing.scoring import changes, folding, gain, with_case_of
+from .loading import translation_limit
 
 logger = logging.getLogger(__name__)
 _LATIN = "A-Za-zÀ-ÖØ-öø-ɏḀ-ỿ\u0300-\u036f"  # with combining accents
@@ -52,7 +53,10 @@ def make_bleu(
         known = written(code, lines)
         tokenize = known.tokenizer
         if code and (known.script is None or known.script != language(code).script):
-            _warn(code, known.script, tokenize)
+            script = known.script
+            reason = f"is written without spaces ({script})" if script else "has a code that is not known"
+            told = "warning: text of %r %s; BLEU's tokenizer is %s, see --tokenize"
+            logger.warning(told, code, reason, tokenize)
     elif tokenize not in BLEU.TOKENIZERS:
         raise UserError(f"sacrebleu has no tokenizer {shown(tokenize)}; it has {', '.join(BLEU.TOKENIZERS)}")
     try:
@@ -60,12 +64,6 @@ def make_bleu(
     except (RuntimeError, ImportError, OSError) as error:  # of Japanese, Korean, and sentencepiece's models
         reason = " ".join(str(error).split())
         raise UserError(f"sacrebleu's tokenizer {tokenize} does not work here: {reason}") from None
-
-
-@lru_cache(maxsize=256)  # once per language and process
-def _warn(code: str, script: str | None, tokenize: str) -> None:
-    reason = f"is written without spaces ({script})" if script else "has a code that is not known"
-    logger.warning("warning: text of %r %s; BLEU's tokenizer is %s, see --tokenize", code, reason, tokenize)
 
 
 def make_ter(code: str, lower_case: bool = False, lines: Iterable[str] = ()) -> TER:
@@ -84,7 +82,6 @@ class CharacterTokenizer(TercomTokenizer):
     sacrebleu's own ``asian_support`` does so for Chinese characters alone.
     """
 
-    @lru_cache(maxsize=2**16)  # noqa: B019  as sacrebleu's own
     def __call__(self, sent: str) -> str:
         """The tokens, separated by spaces."""
         return super().__call__(UNSPACED_CHARACTER.sub(r" \g<0> ", sent))
@@ -168,8 +165,6 @@ class ScoredSplit:
     @property
     def limit(self):
         """The default limit of the length of translations."""
-        from .loading import translation_limit
-
         return translation_limit({}, self._corpus)
 
     def lines(self, hypotheses: list[str], left_out: Collection[int] = ()) -> list[str]:

@@ -53,12 +53,6 @@ class Translator:
     Raises:
         UserError: a checkpoint or the corpus is missing or corrupt, they do not match, or the beam or
             ``nbest`` is out of range.
-
-    Example::
-
-        translator = Translator([Path("checkpoints/toy/alpha_entmax/average.pt")])
-        for (best,) in translator(["Wer sieht den kleinen Hund?", "Das Kind schläft."]):
-            print(best.score, best.text)
     """
 
     def __init__(
