@@ -1,7 +1,4 @@
-"""The result files of analyses: where they lie, reading them, and tables of what they say.
-
-Importable without torch.
-"""
+"""The result files of analyses: where they lie, reading them, and tables of what they say."""
 
 from __future__ import annotations
 
