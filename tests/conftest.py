@@ -102,7 +102,8 @@ def _loggers_at_work():
     for name, logger in list(logging.root.manager.loggerDict.items()):
         if name.startswith(("user_dir", "fairseq")) and isinstance(logger, logging.Logger):
             logger.disabled = False
-    logging.getLogger("fairseq").setLevel(logging.NOTSET)
+    for name in ("fairseq", "user_dir"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
 
 
 @pytest.fixture

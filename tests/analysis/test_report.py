@@ -258,6 +258,7 @@ def titles(page) -> list[str]:
     return page.locator(".head-title strong").all_text_contents()
 
 
+@pytest.mark.nightly
 def test_head_sentence_and_token_are_kept_in_the_url(browser, report):
     path = report[1]
     with opened(browser, path) as page:
@@ -349,6 +350,7 @@ def test_words_are_sums_over_keys_and_means_over_queries(browser, report):
         assert "words" not in page.evaluate("location.hash")
 
 
+@pytest.mark.nightly
 def test_sentences_are_found_by_their_words_or_number(browser, report):
     with opened(browser, report[1]) as page:
         select, find = page.get_by_label("Sentence", exact=True), page.locator("#find")
@@ -375,6 +377,7 @@ def saved(page, button) -> bytes:
     return Path(waiting.value.path()).read_bytes()
 
 
+@pytest.mark.nightly
 def test_figures_and_tables_are_saved_as_files(browser, report):
     models, path = report
     with opened(browser, path, "#explorer?sentence=1&attention=decoder_context&head=1.2") as page:
@@ -447,6 +450,7 @@ def test_scales_of_alpha_are_equal_and_updates_after_the_checkpoint_are_marked(b
         assert headers == ["attention", "heads", "min α", "mean α", "max α", "mean density"]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.nightly), "dark"])
 def test_accessibility_rules_hold(browser, report, scheme):

@@ -126,6 +126,7 @@ def test_output_norm_uses_the_columns_of_the_head():
     assert norms == {0: 0.0, 1: pytest.approx((8 * 4) ** 0.5)}
 
 
+@pytest.mark.nightly
 def test_memory_does_not_grow_with_the_split():
     """60 batches have the same peak as 20; keeping their weights would take more than 100 MB."""
     words = dictionary()

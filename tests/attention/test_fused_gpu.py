@@ -302,6 +302,7 @@ def poisoned(x):
 
 
 # With 2 slots, two tiles share a flag.
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "slots, causal, dtype",
     (
@@ -573,6 +574,7 @@ def train(backend):
     return losses
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_training_with_each_backend_gives_the_same_losses(routed, monkeypatch):
     fused = train("auto")

@@ -74,6 +74,7 @@ def test_are_what_torch_expects(device, keys):
         opcheck(kernel._backward_operator, (*given[:-1], saved, *grads, True))
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("queries", (1, 6))
 def test_the_operator_of_triton_computes_what_its_eager_call_does(queries):

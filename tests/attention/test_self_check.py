@@ -126,6 +126,7 @@ def test_later_launches_are_checked_too(taken, monkeypatch, caplog):
     assert taken == ["dense"] and "result 0 of [(2, 2, 13, 16)" in caplog.text
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "dtype",
     [torch.float32, *(pytest.param(half, marks=pytest.mark.nightly) for half in HALF_TYPES)],

@@ -147,6 +147,7 @@ def test_a_size_that_nobody_gave(corpus, raw, monkeypatch):
     assert 50 < len(lines(corpus.folder / "spm.vocab")) < 400
 
 
+@pytest.mark.nightly
 def test_a_sample_of_many_sentences_is_the_same_in_every_process(corpus, raw, tmp_path):
     """A fifth of the sentences is learned from, in words that differ."""
     draw = random.Random(5)

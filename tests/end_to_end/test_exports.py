@@ -110,6 +110,7 @@ def test_a_plain_folder_translates_by_fairseq(trained, corpus, tmp_path):
     assert "adaptively_sparse_transformer" in card and "| test" in card and "that of this project" in card
 
 
+@pytest.mark.nightly
 def test_transformers_alone(trained, corpus, tmp_path):
     """Whether or not a model brings code; one process, because it takes seconds to import transformers."""
     softmax = {"attention_normalizer": "softmax", "encoder_normalize_before": True}

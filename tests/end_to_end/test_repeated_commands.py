@@ -69,6 +69,7 @@ def test_killed_and_repeated(corpus, begun, tmp_path, way):
         assert (killed / "checkpoint_last.pt").read_bytes() == before
 
 
+@pytest.mark.nightly
 def test_another_beginning_starts_there_and_keeps_what_was_last(corpus, begun, tmp_path):
     """Such as going back to an earlier checkpoint of the same folder; its last is set aside."""
     flags = same_flags(corpus, tmp_path, "--disable-validation")

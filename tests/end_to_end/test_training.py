@@ -210,6 +210,7 @@ def test_an_invalid_config_ends_with_an_error_message(change, words):
     refused(script("train", "configs/toy/alpha_entmax.yaml", change, check=False), *words)
 
 
+@pytest.mark.nightly
 def test_overrides_can_set_keys_that_the_config_does_not_have(corpus, tmp_path):
     """Also deletions in hydra's grammar, flags in between, and a relative path given from another folder."""
     words = ["../configs/toy/alpha_entmax.yaml", "model.encoder_layers=1", "--tensorboard", tmp_path / "t,b"]

@@ -78,6 +78,7 @@ def test_the_moving_average_is_of_the_parameter_a_and_can_be_used(runs, corpus, 
     assert (averaged - alphas[-1]).abs().max() > 1e-4
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", HALF)
 def test_half_precision(corpus, tmp_path, dtype):
     """Parameters, including α's, are in half precision; fairseq's optimizer and average use float32."""

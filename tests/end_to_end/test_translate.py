@@ -134,6 +134,7 @@ def test_eight_bit_integers(command, model, source, stock, tmp_path):
     refused(script("translate", *command, "--int8", "--report", page, source[0], check=False), "--int8")
 
 
+@pytest.mark.nightly
 def test_a_pipe_is_answered_line_by_line(command, source, evaluated):
     words = [sys.executable, ROOT / "scripts" / "translate.py", *command]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -39,6 +39,7 @@ def used_by_the_loss(dtype=torch.float32):
 NIGHTLY = [pytest.param(dtype, marks=pytest.mark.nightly) for dtype in (torch.float64, *HALF_TYPES)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", [torch.float32, *NIGHTLY])
 def test_honest_kernels_are_used(dtype, caplog):
     assert used(dtype) is used(dtype) is kernels
