@@ -321,7 +321,7 @@ def _product(x: Tensor, weight: Tensor) -> Tensor:
 class LatentAlignmentDecoder(AdaptivelySparseDecoder):
     """A decoder that returns log-probabilities, summed over the source position of each word.
 
-    The top layer has no context attention: :class:`~user_dir.modules.LatentAlignment` follows it instead.
+    The top layer has no context attention: :class:`LatentAlignment` follows it instead.
     log_softmax does not change log-probabilities, so the output is used like logits.
     """
 
