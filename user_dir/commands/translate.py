@@ -129,6 +129,8 @@ def chunks_of(args: argparse.Namespace) -> Iterator[list[bytes]]:
         if not args.input.is_file():
             raise UserError(f"no file {args.input}")
         return lines_of(args.input)
+    if sys.stdin is None:
+        raise UserError("there is nothing to translate: standard input is closed")
     if sys.stdin.isatty():
         print("reading sentences from the terminal, one a line; Ctrl-D ends", file=sys.stderr)
     return arriving_lines(sys.stdin.buffer)
