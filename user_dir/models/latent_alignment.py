@@ -16,7 +16,7 @@ from ..entmax import attention_weights, has_native
 from ..entmax.operators import once_differentiable
 from ..entmax.reference import entmax_forward
 from ..errors import UserError
-from ..latent.mixture import check_pairs, first_pairs, kernels, log_mixture, new_results, normal, run_kernel
+from ..latent.mixture import check_pairs, first_pairs, kernels, log_mixture, new_results, run_kernel
 from .layers import AdaptivelySparseDecoder, linear, multiply, suits_onednn, use_onednn
 from .settings import alpha_configs, setting
 
@@ -114,18 +114,6 @@ class LatentAlignment(nn.Module):
         chosen_weights = weights[batch, step, candidate]
         log_p = vocabulary_mixture(pairs, vocabulary, chosen_weights, row, state.size(0) * state.size(1))
         return log_p.view(state.size(0), state.size(1), -1)
-
-    def log_probabilities_of_all(
-        self, state: Tensor, hidden: Tensor, weights: Tensor, place: Tensor, vocabulary: Tensor
-    ) -> Tensor:
-        """The same, on shapes that do not depend on π: positions of probability 0 are computed, too."""
-        total: Optional[Tensor] = None
-        candidates = self._likelihoods(state, hidden, place, vocabulary)
-        for weight, likelihoods in zip(weights.unsqueeze(3).unbind(2), candidates):
-            part = (weight * likelihoods).masked_fill(weight == 0, 0.0)  # 0, whatever padding holds
-            total = part if total is None else total + part
-        assert total is not None
-        return normal(total).log()
 
     def _likelihoods(
         self, state: Tensor, hidden: Tensor, place: Tensor, vocabulary: Tensor

@@ -180,11 +180,6 @@ class ScoredSplit:
         """Convert lines of the corpus to natural text, detokenising them if the corpus is tokenised."""
         return list(map(self._natural, lines))
 
-    def bleu_of(self, hypotheses: list[str]) -> float:
-        """BLEU of hypotheses with joined pieces for the first sentences."""
-        references = [lines[: len(hypotheses)] for lines in self.references]
-        return self.bleu.corpus_score(self.natural(self.lines(hypotheses)), references).score
-
     @staticmethod
     def kept(lines: Iterable[str], left_out: Collection[int]) -> list[str]:
         """The lines whose numbers, from 0, are not ``left_out``."""
