@@ -7,6 +7,7 @@ import itertools
 import random
 import sys
 from argparse import Namespace
+from collections import OrderedDict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -389,3 +390,23 @@ def whole_config(path: Path) -> dict:
     names = [name for name in parts[0].pop("defaults", []) if name != "_self_"]
     parts += [OmegaConf.load(path.with_name(f"{name}.yaml")) for name in names]
     return OmegaConf.to_container(OmegaConf.merge(*parts))
+
+
+# --------------------------------------------------------------------------- hostile checkpoints
+
+
+class Runs:
+    """What pickles as a call."""
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+class Disguised(OrderedDict):
+    """Pickled as an OrderedDict with items, and attributes beside them, which fairseq would read."""
+
+    def __reduce__(self):
+        return OrderedDict, (), vars(self), None, iter(self.items())

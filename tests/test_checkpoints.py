@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 from argparse import Namespace
-from collections import OrderedDict
 from pathlib import Path
 
 import fairseq
@@ -16,7 +15,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils, models
 from fairseq.data import Dictionary
-from helpers import SMALL, checkpoint_state, parse, translation_task
+from helpers import SMALL, Disguised, Runs, checkpoint_state, parse, translation_task
 
 from user_dir.checkpoints import (
     EVALUATED,
@@ -52,23 +51,6 @@ def refused(path, message: str) -> None:
 
 
 # ------------------------------------------------------------------------------ code in checkpoints
-
-
-class Runs:
-    """What pickles as a call."""
-
-    def __init__(self, function, *arguments):
-        self.call = function, arguments
-
-    def __reduce__(self):
-        return self.call
-
-
-class Disguised(OrderedDict):
-    """Pickled as an OrderedDict with items, and attributes beside them, which fairseq would read."""
-
-    def __reduce__(self):
-        return OrderedDict, (), vars(self), None, iter(self.items())
 
 
 PLACES = {

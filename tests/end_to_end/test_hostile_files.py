@@ -6,35 +6,17 @@ import importlib
 import io
 import sys
 from argparse import Namespace
-from collections import OrderedDict
 from pathlib import Path
 
 import pytest
 import torch
 from commands import TINY, TRAINING, of
-from helpers import each_once
+from helpers import Disguised, Runs, each_once
 
 from user_dir.checkpoints import load_checkpoint
 from user_dir.models import AdaptivelySparseTransformerModel
 
 pytestmark = pytest.mark.slow
-
-
-class Runs:
-    """An object that is pickled as a call."""
-
-    def __init__(self, function, *arguments):
-        self.call = function, arguments
-
-    def __reduce__(self):
-        return self.call
-
-
-class Disguised(OrderedDict):
-    """Pickled as an OrderedDict with the items of one model and the attributes of another."""
-
-    def __reduce__(self):
-        return OrderedDict, (), vars(self), None, iter(self.items())
 
 
 HOSTILE = ("pickle.pt", "setting.pt", "attributes.pt")
