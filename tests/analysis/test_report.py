@@ -161,7 +161,7 @@ def test_the_keyboard_is_sufficient(browser, report):
         page.keyboard.press("Enter")
         assert page.get_by_label("Sentence", exact=True).input_value() == "1"
         page.keyboard.press("Tab")
-        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowLeft")
         assert page.locator("input[value=decoder_self]").is_checked()
         drawn(page)
 

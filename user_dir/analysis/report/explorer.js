@@ -254,7 +254,7 @@ function explorer(data) {
   const longest = models.reduce((best, model) =>
     (model.maps.sentences.length > best.maps.sentences.length ? model : best)).maps.sentences;
   const state = {
-    sentence: 0, type: types[0].key, query: { source: 1, reference: 1 }, ramp: heatRamp(), linked: true, words: false,
+    sentence: 0, type: (types.find((type) => type.key === "decoder_context") ?? types[0]).key, query: { source: 1, reference: 1 }, ramp: heatRamp(), linked: true, words: false,
     chooseQuery(reading, query) {
       state.query[reading] = query;
       for (const each of sides) each.mark();
@@ -396,14 +396,16 @@ function explorer(data) {
     onchange: () => { setType(type.key); draw().then(remember); },
   }), html("span", {}, type.title)));
   const root = html("div", { class: "explorer" },
+    html("dl", { class: "sentence" }, html("dt", {}, "source"), source,
+      html("dt", {}, axisName("reference")), reference),
     html("div", { class: "controls" },
-      html("div", { class: "control" }, html("label", { for: "find" }, "Find a sentence ", count), find),
-      html("div", { class: "control" }, html("label", { for: "sentence" }, "Sentence"), html("div", { class: "joined" }, back, select, onward)),
+      ...(longest.length > 1 ? [
+        html("div", { class: "control" }, html("label", { for: "find" }, "Find a sentence ", count), find),
+        html("div", { class: "control" }, html("label", { for: "sentence" }, "Sentence"), html("div", { class: "joined" }, back, select, onward)),
+      ] : []),
       html("fieldset", { class: "control" }, html("legend", {}, "Attention"), html("div", { class: "joined" }, radios)),
       sides.length > 1 ? html("label", { class: "control linking", for: "linked" }, link, " same head in all models") : null,
       html("label", { class: "control linking", for: "words" }, words, " words, not pieces")),
-    html("dl", { class: "sentence" }, html("dt", {}, "source"), source,
-      html("dt", {}, axisName("reference")), reference),
     note,
     html("div", { class: "explorer-panels", style: `--models: ${sides.length}` }, sides.map((side) => side.root)),
     html("p", { class: "scale note" }, "weight just above 0", html("span", { class: "ramp", "aria-hidden": "true" },

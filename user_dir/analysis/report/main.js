@@ -1,33 +1,34 @@
-// The page: its sections, if there is data for them.
+// The page: its sections, the sentences first; what there is no data for is left out.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const main = document.getElementById("main");
 const withMaps = data.models.some((model) => model.maps);
+const withAlphas = data.models.some((model) => model.trajectories);
+// Of a few sentences of one's own, only α and the maps tell something about a head.
+const ofSplit = !translated();
 
 const parts = [
-  ["models", "Models", () => summary(data), null],
-  ["trajectories", "α over training", () => trajectories(data, choose),
-    data.models.some((model) => model.trajectories)
-      ? "Each line is a head; its colour shows the layer. " + (TOUCH ? "Tap a line to see its name, and again"
-        : "Point at a line to see its name, and click it") + " to explore the head."
-      : "No α log was given. Train with --alpha-log FILE to record one."],
-  ["alphas", "Learned α", () => alphaHistograms(data), "The number of heads with each value of α."],
-  ["densities", "Density",  () => densityHistograms(data),
-    "The share of all possible query–key pairs whose weight is above zero, for every head on every sentence."],
-  ["layers", "Density by layer", () => sortedDensities(data),
-    "The heads of each layer, sorted by mean density. The union of their supports is the set of pairs that any head of the layer attends to."],
-  ["diversity", "Diversity of the heads", () => diversity(data),
-    "Jensen–Shannon divergence between the heads of a layer, as a share of its maximum: 0 if all heads are identical, at most 1."],
-  ["roles", "Roles", () => roles(data, choose), "Heads with a recognisable function: one of their measures reaches a threshold."],
-  ["explorer", "Sentence explorer", () => {
-    if (!withMaps) return null;
+  ["explorer", translated() ? "The translation" : "Sentences", () => {
     exploring = explorer(data);
     return exploring.root;
-  }, withMaps
-    ? "The tokens that a head attends to. Choose a head by its thumbnail and a query by its row; the page's URL keeps " +
-      "your choice."
-    : "No attention maps were given. Write them with head_stats.py --dump-attention."],
-  ["heads", "Every head", () => heads(data, choose), "All measures of all heads; L is the layer, H the head. The headers of the columns sort them."],
+  }, "The tokens that a head attends to. Choose a head by its thumbnail and a query by its row; the page's URL keeps your choice.",
+  withMaps],
+  ["models", "Models", () => summary(data), null, true],
+  ["trajectories", "α over training", () => trajectories(data, choose),
+    "Each line is a head; its colour shows the layer. " + (TOUCH ? "Tap a line to see its name, and again"
+      : "Point at a line to see its name, and click it") + " to explore the head.", withAlphas],
+  ["alphas", "Learned α", () => alphaHistograms(data), "The number of heads with each value of α.", true],
+  ["densities", "Density",  () => densityHistograms(data),
+    "The share of all possible query–key pairs whose weight is above zero, for every head on every sentence.", ofSplit],
+  ["layers", "Density by layer", () => sortedDensities(data),
+    "The heads of each layer, sorted by mean density. The union of their supports is the set of pairs that any head of the layer attends to.",
+    ofSplit],
+  ["diversity", "Diversity of the heads", () => diversity(data),
+    "Jensen–Shannon divergence between the heads of a layer, as a share of its maximum: 0 if all heads are identical, at most 1.", ofSplit],
+  ["roles", "Roles", () => roles(data, choose),
+    "Heads with a recognisable function: one of their measures reaches a threshold.", ofSplit],
+  ["heads", "Every head", () => heads(data, choose),
+    "All measures of all heads; L is the layer, H the head. The headers of the columns sort them.", true],
 ];
 
 let exploring = null;
@@ -52,11 +53,11 @@ function follow() {
   return chosen ? exploring.follow(new URLSearchParams(chosen[1])).then(() => showExplorer("auto")) : null;
 }
 
-for (const [id, title, draw, about] of parts) {
+for (const [id, title, draw, about] of parts.filter((part) => part.at(-1))) {
   const models = id === "models";
   main.append(html("section", { id, "aria-label": models ? title : null, "aria-labelledby": models ? null : `${id}-title` },
     models ? null : html("h2", { id: `${id}-title`, tabindex: -1 }, title),
-    about ? html("p", { class: "about" }, about) : null, draw() ?? []));
+    about ? html("p", { class: "about" }, about) : null, draw()));
   document.getElementById("sections").append(html("li", {}, html("a", { href: `#${id}` }, title)));
 }
 addEventListener("hashchange", follow);
