@@ -58,6 +58,8 @@ def main(argv=None) -> None:
     pip("--quiet", *BUILDS_FAIRSEQ)
     requirements = (word for file in REQUIREMENTS for word in ("--requirement", file))
     pip("--quiet", "--no-build-isolation", *requirements)
+    # fairseq wants it for speech alone; beside a torch for CPUs it does not load, nor then does transformers.
+    run(python_of(VENV), "-m", "pip", "uninstall", "--quiet", "--yes", "torchaudio")
     STAMP.touch()
 
 

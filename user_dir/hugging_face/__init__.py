@@ -1,1 +1,8 @@
-"""Handing a trained model over: as a plain folder, and as a folder that Hugging Face's transformers loads."""
+"""Our attention in models of transformers, and trained models as folders."""
+
+from importlib.util import find_spec
+
+if find_spec("transformers") is not None:  # a plain folder is written without it
+    from .attention_interface import load_sparsified, sparsify
+
+    __all__ = ["load_sparsified", "sparsify"]

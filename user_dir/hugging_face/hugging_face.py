@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -43,7 +38,7 @@ def write_folder(checkpoint: Path, corpus: Corpus, output: Path) -> str:
     model, task = load_model(checkpoint, corpus, direction, cpu=True)
     if reason := unsupported_corpus(corpus):
         raise UserError(f"{checkpoint} cannot be exported to transformers: {reason}")
-    with new_folder(output) as folder, loadable_transformers():
+    with new_folder(output) as folder:
         from transformers import GenerationConfig
 
         exported = converted(model)
@@ -62,20 +57,6 @@ def write_folder(checkpoint: Path, corpus: Corpus, output: Path) -> str:
     return type(exported).__name__
 
 
-@contextmanager
-def loadable_transformers() -> Iterator[None]:
-    """With an empty torchaudio, which transformers imports: fairseq's does not load beside torch for CPUs."""
-    given = sys.modules.get("torchaudio")
-    silent = sys.modules["torchaudio"] = ModuleType("torchaudio")
-    silent.__spec__ = ModuleSpec("torchaudio", None)
-    try:
-        yield
-    finally:
-        del sys.modules["torchaudio"]
-        if given is not None:
-            sys.modules["torchaudio"] = given
-
-
 def unsupported_corpus(corpus: Corpus) -> str | None:
     """What has to be done to text beside sentencepiece; None if nothing."""
     description = corpus.description
@@ -83,6 +64,8 @@ def unsupported_corpus(corpus: Corpus) -> str | None:
         return "its pieces are not of sentencepiece"
     if description.triplets:
         return "it is a post-editor"
+    if description.normalization == "identity":
+        return f"{corpus.name} has normalization: identity, and its tokenizer would not see all white space"
     if description.tokenised:
         return f"{corpus.name} is released as tokens"
     steps = steps_of_new_text(description)

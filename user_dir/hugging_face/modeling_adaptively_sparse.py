@@ -128,3 +128,8 @@ class AdaptivelySparseForConditionalGeneration(M2M100ForConditionalGeneration):
         for module in self.modules():
             if isinstance(module, M2M100Attention):
                 module.register_buffer("alpha", torch.ones(module.num_heads, 1, 1))
+
+    def set_attn_implementation(self, attn_implementation, **kwargs):
+        """Refuse any but α-entmax: softmax in its place would compute something else."""
+        if attn_implementation != "entmax":
+            raise ValueError(f"attention of this model is entmax and cannot be {attn_implementation}")

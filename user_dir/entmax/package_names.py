@@ -1,0 +1,120 @@
+"""The names of the entmax package (https://github.com/deep-spin/entmax), computed by our kernels.
+
+Arguments and shapes are those of the package; ``k``, ``n_iter`` and ``ensure_sum_one``, which steer its
+solvers, have no effect; α is at least 1. A loss of a target that is ignored is 0, and ``elementwise_mean``
+averages over the others.
+"""
+
+from __future__ import annotations
+
+from typing import Optional, Union
+
+import torch
+from torch import Tensor, nn
+
+from .loss import entmax_loss
+from .op import entmax
+
+
+def sparsemax(X: Tensor, dim: int = -1, k: Optional[int] = None) -> Tensor:
+    """α-entmax with α = 2."""
+    return entmax(X, 2.0, dim)
+
+
+def entmax15(X: Tensor, dim: int = -1, k: Optional[int] = None) -> Tensor:
+    """α-entmax with α = 1.5."""
+    return entmax(X, 1.5, dim)
+
+
+def entmax_bisect(
+    X: Tensor,
+    alpha: Union[float, Tensor] = 1.5,
+    dim: int = -1,
+    n_iter: int = 50,
+    ensure_sum_one: bool = True,
+) -> Tensor:
+    """α-entmax; an ``alpha`` tensor broadcasts against ``X`` with size 1 at ``dim``."""
+    return entmax(X, alpha, dim)
+
+
+def sparsemax_loss(X: Tensor, target: Tensor, k: Optional[int] = None) -> Tensor:
+    """The α-entmax loss with α = 2 of each target (N,), for scores (N, V)."""
+    return entmax_loss(X, target, 2.0)
+
+
+def entmax15_loss(X: Tensor, target: Tensor, k: Optional[int] = None) -> Tensor:
+    """The α-entmax loss with α = 1.5 of each target (N,), for scores (N, V)."""
+    return entmax_loss(X, target, 1.5)
+
+
+def entmax_bisect_loss(X: Tensor, target: Tensor, alpha: float = 1.5, n_iter: int = 50) -> Tensor:
+    """The α-entmax loss, α from 1 to 2, of each target (N,), for scores (N, V)."""
+    return entmax_loss(X, target, alpha)
+
+
+class EntmaxBisect(nn.Module):
+    """:func:`entmax_bisect` as a module."""
+
+    def __init__(self, alpha: Union[float, Tensor] = 1.5, dim: int = -1, n_iter: int = 50) -> None:
+        super().__init__()
+        self.alpha, self.dim = alpha, dim
+
+    def forward(self, X: Tensor) -> Tensor:
+        """The weights of scores ``X``."""
+        return entmax(X, self.alpha, self.dim)
+
+
+class Sparsemax(EntmaxBisect):
+    """:func:`sparsemax` as a module."""
+
+    def __init__(self, dim: int = -1, k: Optional[int] = None) -> None:
+        super().__init__(2.0, dim)
+
+
+class Entmax15(EntmaxBisect):
+    """:func:`entmax15` as a module."""
+
+    def __init__(self, dim: int = -1, k: Optional[int] = None) -> None:
+        super().__init__(1.5, dim)
+
+
+class EntmaxBisectLoss(nn.Module):
+    """:func:`entmax_bisect_loss` as a module; ``reduction`` is elementwise_mean, sum or none."""
+
+    def __init__(
+        self,
+        alpha: float = 1.5,
+        n_iter: int = 50,
+        ignore_index: int = -100,
+        reduction: str = "elementwise_mean",
+    ) -> None:
+        super().__init__()
+        if reduction not in ("elementwise_mean", "sum", "none"):
+            raise ValueError(f"reduction must be elementwise_mean, sum or none, not {reduction}")
+        self.alpha, self.ignore_index, self.reduction = alpha, int(ignore_index), reduction
+
+    def forward(self, X: Tensor, target: Tensor) -> Tensor:
+        """The loss of targets (N,) for scores ``X`` (N, V)."""
+        losses = entmax_loss(X, target, self.alpha, ignore_index=self.ignore_index)
+        if self.reduction == "none":
+            return losses
+        total = losses.sum()
+        return total if self.reduction == "sum" else total / torch.sum(target != self.ignore_index)
+
+
+class SparsemaxLoss(EntmaxBisectLoss):
+    """:func:`sparsemax_loss` as a module."""
+
+    def __init__(
+        self, k: Optional[int] = None, ignore_index: int = -100, reduction: str = "elementwise_mean"
+    ) -> None:
+        super().__init__(2.0, 0, ignore_index, reduction)
+
+
+class Entmax15Loss(EntmaxBisectLoss):
+    """:func:`entmax15_loss` as a module."""
+
+    def __init__(
+        self, k: Optional[int] = 100, ignore_index: int = -100, reduction: str = "elementwise_mean"
+    ) -> None:
+        super().__init__(1.5, 0, ignore_index, reduction)
