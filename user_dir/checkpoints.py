@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from .errors import UserError
-from .files import atomic_write, durable, read_json, shown
+from .files import atomic_write, durable, shown
 
 OPTIMIZER = "last_optimizer_state"
 """Where fairseq keeps the state of the optimizer, which is most of a checkpoint."""
@@ -98,7 +98,8 @@ def read_checkpoint(path: str | Path) -> dict:
     """Read a fairseq checkpoint on the CPU, into memory of its own: later changes of the file do not matter.
 
     Raises:
-        UserError: there is none, it is cut short or of another program, or it could run code.
+        UserError: there is none, it is cut short or of another program, it could run code, or a parameter is
+            not finite.
     """
     path = Path(path)
     if not path.is_file():
@@ -117,8 +118,10 @@ def read_checkpoint(path: str | Path) -> dict:
     if danger is not None:
         raise UserError(f"{path} is refused, because it could run code: {danger}")
     settings = isinstance(args, Namespace) or (isinstance(cfg, dict) and {"model", "task"} <= cfg.keys())
-    if not (isinstance(model, dict) and settings):
+    parameters = isinstance(model, dict) and all(isinstance(value, Tensor) for value in model.values())
+    if not (parameters and settings):
         raise UserError(f"{path} is not a checkpoint of fairseq: it has no parameters or no settings")
+    require_finite(model, str(path))
     return state
 
 
@@ -160,7 +163,7 @@ def load_checkpoint(path: str | Path, *, optimizer: bool = False) -> dict:
         optimizer: also load the state of the optimizer; else it is None.
 
     Raises:
-        UserError: as :func:`read_checkpoint`, or a parameter is not finite.
+        UserError: as :func:`read_checkpoint`.
     """
     state = {OPTIMIZER: None, **read_checkpoint(path)}
     if not optimizer:
@@ -172,7 +175,6 @@ def load_checkpoint(path: str | Path, *, optimizer: bool = False) -> dict:
         cfg = convert_namespace_to_omegaconf(state["args"])
         state["cfg"] = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
         state["args"] = None  # else fairseq would use it instead
-    require_finite(state["model"], str(path))
     return state
 
 
@@ -214,11 +216,6 @@ def num_updates(state: dict) -> int:
     """The number of updates in a checkpoint's training."""
     history = state.get("optimizer_history") or [{}]
     return history[-1].get("num_updates", 0)
-
-
-def averaged_updates(state: dict) -> list[int] | None:
-    """The numbers of updates of the checkpoints that a checkpoint is the average of; None if it is none."""
-    return state.get(AVERAGED)
 
 
 def forget_files(state: dict, names: Set[str] = FILES) -> dict:
@@ -300,7 +297,7 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
 
     There is no state of the optimizer, because that of one checkpoint does not match averaged parameters.
     Counters (integers) are those of the last one. α's are averaged as parameters a. The average of several
-    names their updates: see :func:`averaged_updates`.
+    names their updates, under :data:`AVERAGED`.
 
     Args:
         paths: of one training.
@@ -314,8 +311,8 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
     state, total, updates = {}, {}, []
     for path in tqdm(paths, desc="averaging", unit="checkpoint", disable=None):
         before, state = state, load_checkpoint(path)
-        if before:
-            require_equal(state, path, before, paths[len(updates) - 1])
+        if None not in (before.get(KEY), state.get(KEY)) and before[KEY] != state[KEY]:
+            raise UserError(f"{path} and {paths[len(updates) - 1]} were trained with different vocabularies")
         updates.append(num_updates(state))
         extra = state.get("extra_state") or {}
         moving = extra.pop("ema", None)
@@ -389,13 +386,7 @@ def pieces_file(folder: Path) -> Path | None:
     parent = folder.parent
     places = [folder / name for name in INSIDE]
     if (parent / "corpus.yaml").is_file() or (parent / "bin" / "stamp.json").is_file():
-        beside = [parent / "spm.model", parent / "text" / "tokenizer.json", parent / "text" / "vocab.txt"]
-        stamp = parent / "spm.json"
-        if (
-            stamp.is_file() and "spm.model" not in read_json(stamp)["outputs"]
-        ):  # left by an earlier preparation
-            beside.reverse()
-        places += beside
+        places += [parent / "spm.model", parent / "text" / "tokenizer.json", parent / "text" / "vocab.txt"]
     return next((path for path in places if path.is_file()), None)
 
 
@@ -416,9 +407,3 @@ def require_same(state: dict, checkpoint: str | Path, present: Vocabulary) -> No
                 f"{checkpoint} was trained with another vocabulary than that of {file} (fingerprint "
                 f"{before[:12]} in training, {now[:12]} now); use the data of its training"
             )
-
-
-def require_equal(state: dict, checkpoint: Path, other: dict, other_checkpoint: Path) -> None:
-    """Raise UserError if two checkpoints were trained with different vocabularies."""
-    if None not in (state.get(KEY), other.get(KEY)) and state[KEY] != other[KEY]:
-        raise UserError(f"{checkpoint} and {other_checkpoint} were trained with different vocabularies")

@@ -13,7 +13,6 @@ from torch import Tensor, distributed
 from ..attention import BACKENDS, Alpha, AlphaConfig, unavailable
 from ..attention.length_scaling import LengthScaling
 from ..attention.normalizers import NORMALIZERS
-from ..checkpoints import require_finite
 from ..errors import UserError, exit_on_user_error
 from ..files import write_text
 from .layers import layers_of
@@ -179,8 +178,6 @@ class SparseHeads:
                 "the checkpoint has no α's, so they keep their initial values. To continue training from it, "
                 "use --reset-optimizer, or --finetune-from-model instead of --restore-file"
             )
-        with exit_on_user_error():
-            require_finite(state_dict, "the checkpoint")
         try:
             return super().load_state_dict(state_dict, strict=strict, model_cfg=model_cfg, args=args)
         except RuntimeError as error:
