@@ -54,17 +54,6 @@ def test_fused_is_refused_without_fused_kernels(monkeypatch):
 
 
 @native
-def test_fused_is_refused_if_its_kernel_does_not_support_the_training(monkeypatch):
-    outputs(build("--attention-backend fused --attention-dropout 0.1").train())
-    build("--attention-backend fused").bfloat16().train()
-    monkeypatch.setattr(cpu_attention, "supports", lambda *given, **more: "no such keys")
-    model = build("--attention-backend fused")
-    with pytest.raises(SystemExit, match="backend fused: no such keys; use --attention-backend auto"):
-        model.train()
-    model.eval()
-
-
-@native
 def test_fused_decodes_step_by_step_and_returns_weights(taken, monkeypatch):
     monkeypatch.undo()  # steps have one query
     sample, found = batch(), []

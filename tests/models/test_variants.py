@@ -102,10 +102,12 @@ def test_a_normalizer_of_ones_own_computes_what_it_says():
     attention, x = model.encoder.layers[0].self_attn, torch.randn(7, 3, 16, dtype=torch.float64)
     padding = sample["src_tokens"] == dictionary().pad()
     output, weights = attention(x, x, x, key_padding_mask=padding, need_head_weights=True)
-    scores, values = attention(x, x, x, key_padding_mask=padding, before_softmax=True)
-    expected = 1 / (1 + (-scores).exp())  # (B·H, T, S)
-    torch.testing.assert_close(weights.transpose(0, 1).flatten(0, 1).double(), expected, rtol=1e-6, atol=1e-7)
-    mixed = (expected @ values).view(3, 4, 7, 4).permute(2, 0, 1, 3).flatten(2)
+    projections = attention.q_proj, attention.k_proj, attention.v_proj
+    query, key, value = (project(x).view(7, 3, 4, 4).permute(1, 2, 0, 3) for project in projections)
+    scores = (query @ key.transpose(2, 3) / 2).masked_fill(padding[:, None, None], -torch.inf)
+    expected = 1 / (1 + (-scores).exp())  # (B, H, T, S)
+    torch.testing.assert_close(weights.transpose(0, 1).double(), expected, rtol=1e-6, atol=1e-7)
+    mixed = (expected @ value).permute(2, 0, 1, 3).flatten(2)
     torch.testing.assert_close(output, attention.out_proj(mixed), **MODEL_TOLERANCE)
 
 

@@ -80,10 +80,7 @@ class BertEncoder(AdaptivelySparseEncoder):
         super().__init__(cfg, dictionary, embed_tokens)
         self.separator = separator_of(dictionary.indices)
         if self.separator is None:
-            raise UserError(
-                f"the dictionary has no {SEPARATOR}; prepare the triplets as a corpus, or "
-                "add the symbol to the dictionary"
-            )
+            raise UserError(f"the dictionary has no {SEPARATOR}; prepare the triplets as a corpus")
         positions = max(cfg.max_source_positions, cfg.max_target_positions)
         self.input_positions = build_positions(positions, embed_tokens, self.separator)
         self.drops_separator = False

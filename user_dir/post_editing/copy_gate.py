@@ -86,9 +86,7 @@ class CopyGate(nn.Module):
             for gap in range(LONGEST_GAP + 1):  # what was written replaces as much
                 self.jumps[gap, FARTHEST + gap] = margin
 
-    def forward(
-        self, state: Tensor, encoded: Tensor, tokens: Tensor, previous: Tensor, weights_of
-    ) -> Decisions:
+    def forward(self, state: Tensor, encoded: Tensor, tokens: Tensor, previous: Tensor) -> Decisions:
         """Decide on the last T tokens.
 
         Args:
@@ -96,9 +94,8 @@ class CopyGate(nn.Module):
             encoded: (B, S, C) output of the encoder.
             tokens: (B, S) source lines.
             previous: (B, at least T) the decoder's whole input, which begins with </s>.
-            weights_of: probabilities of scores, α-entmax.
         """
-        translation = self.translation(tokens)
+        translation = Translation.of(tokens, self.separator, self.padding)
         length, fit = self.matches(translation, previous)
         match = fit.max(2)
         pointer = self._jumps(translation, *match)[:, -state.size(1) :]
@@ -106,20 +103,11 @@ class CopyGate(nn.Module):
         pointer = pointer + (query @ encoded.transpose(1, 2)).float()  # (B, T, S)
         ahead = self._ahead(translation, length, *match)[:, -state.size(1) :]
         pointer = pointer.masked_fill(~ahead, -torch.inf)
-        read = weights_of(pointer).type_as(encoded) @ encoded  # (B, T, C)
+        read = entmax(pointer, self.alpha).type_as(encoded) @ encoded  # (B, T, C)
         hidden = nn.functional.gelu(self.reading(torch.cat([state, read], -1)))
-        sentence = self.sentence_scores(translation, encoded)
-        return Decisions(pointer, self.decision(hidden).float(), sentence, translation)
-
-    def translation(self, tokens: Tensor) -> Translation:
-        """Where the machine translation stands in source lines (B, S)."""
-        return Translation.of(tokens, self.separator, self.padding)
-
-    def sentence_scores(self, translation: Translation, encoded: Tensor) -> Tensor:
-        """Scores (B, 2) of leaving sentences alone and of correcting them, from the encoder's (B, S, C)."""
-        at_separator = translation.tokens.eq(self.separator) & ~translation.inside  # one in each line
-        encoded = (encoded * at_separator.unsqueeze(-1).type_as(encoded)).sum(1)
-        return self.sentence(encoded).float()
+        at_separator = tokens.eq(self.separator) & ~translation.inside  # one in each line
+        sentence = self.sentence((encoded * at_separator.unsqueeze(-1).type_as(encoded)).sum(1))
+        return Decisions(pointer, self.decision(hidden).float(), sentence.float(), translation)
 
     def _ahead(self, translation: Translation, length: Tensor, best: Tensor, place: Tensor) -> Tensor:
         """Whether a place (B, T, S) is of the translation, and not behind a match of at least two tokens.
@@ -228,7 +216,7 @@ class CopyingBertDecoder(BertDecoder):
         beam = x.size(0) // tokens.size(0)  # above 1 if fairseq stores the source once per sentence
         if beam > 1:
             tokens, encoded = tokens.repeat_interleave(beam, 0), encoded.repeat_interleave(beam, 0)
-        decisions = self.copy_gate(x, encoded, tokens, prev_output_tokens, self._weights)
+        decisions = self.copy_gate(x, encoded, tokens, prev_output_tokens)
         extra |= {"decisions": decisions}
         if features_only:
             return x, extra

@@ -22,8 +22,7 @@ class EntmaxLossConfig(FairseqDataclass):
         default=0.0, metadata={"help": "share s of the target's weight that is spread over all tokens"}
     )
     rdrop_weight: float = field(
-        default=0.0,
-        metadata={"help": "weight of the divergence between two passes with other dropout (R-Drop)"},
+        default=0.0, metadata={"help": "weight of the divergence between two passes (R-Drop)"}
     )
     sentence_avg: bool = II("optimization.sentence_avg")
 
@@ -70,11 +69,10 @@ class EntmaxLossCriterion(FairseqCriterion):
             )
             losses = losses.unflatten(0, (2, -1)).mean(0) + self.rdrop_weight / 2 * between
         loss = losses.sum() if reduce else losses.view(-1)
-        ntokens = sample["ntokens"]
-        sample_size = nsentences if self.sentence_avg else ntokens
+        sample_size = nsentences if self.sentence_avg else sample["ntokens"]
         logged = {
             "loss": loss.data,
-            "ntokens": ntokens,
+            "ntokens": sample["ntokens"],
             "nsentences": nsentences,
             "sample_size": sample_size,
             "support": support.sum().data,
