@@ -116,19 +116,6 @@ def test_all_architectures_with_all_normalizers(arch, name):
     assert known == (NORMALIZERS[name].forward is AlphaEntmax.forward or name == "rela")
 
 
-def test_architectures_are_found():
-    assert {"adaptively_sparse_transformer_tiny", "adaptively_sparse_post_editor"} <= {*ARCHITECTURES}
-
-
-def test_another_normalizer_finds_something_else(_own, monkeypatch):
-    """The test above could fail."""
-    built = peaked(f"{PRE_NORM} --attention-normalizer own")
-    theirs = searched(built, known=False)
-    monkeypatch.setattr(_own, "searchable", True)
-    ours = FastGenerator([built], dictionary(), beam_size=3, max_len_a=1.2, max_len_b=4)
-    assert tokens(ours.generate([built], sources())) != tokens(theirs)
-
-
 @pytest.mark.parametrize(
     "flags",
     (
@@ -190,10 +177,6 @@ def test_alignments_of_both_kinds(kind):
 def test_all_options_of_the_search(options):
     for seed in (1, 2):
         searched(peaked(PRE_NORM, seed), options)
-
-
-def test_another_first_symbol():
-    searched(peaked(), bos_token=7)
 
 
 @pytest.mark.parametrize("size", (1, 2, 3))
@@ -260,17 +243,6 @@ def test_sparse_outputs(alpha, case):
         assert any(len(each) < 11 for each in found)
     if case == "no whole translation":
         assert any(each[0]["score"].isinf() for each in found)
-
-
-def test_in_single_precision_the_first_hypothesis_is_the_same():
-    built = peaked(PRE_NORM).float()
-    settings = {"beam_size": 4, "max_len_a": 1.2, "max_len_b": 4}
-    ours, _, theirs = (
-        kind([built], dictionary(), **settings).generate([built], sources()) for kind in SEARCH
-    )
-    for mine, expected in zip(ours, theirs):
-        assert mine[0]["tokens"].tolist() == expected[0]["tokens"].tolist()
-        torch.testing.assert_close(mine[0]["score"], expected[0]["score"], rtol=1e-4, atol=1e-4)
 
 
 def test_changed_parameters_are_noticed():
@@ -402,16 +374,6 @@ def test_a_change_is_not_passed_over(change):
     assert can_search(model)
     CHANGES[change](model)
     assert not can_search(model)
-
-
-def test_a_hook_of_all_modules_is_not_passed_over():
-    model = build().eval()
-    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
-    try:
-        assert not can_search(model)
-    finally:
-        handle.remove()
-    assert can_search(model)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.dataclass.configs import CheckpointConfig
-from fairseq.file_io import PathManager
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -41,8 +40,8 @@ def save(path, size: int = 10) -> None:
     checkpoint_utils.torch_persistent_save(state, str(path))
 
 
-# Refused within the first tensor, between tensors, and only as the last of it leaves the buffer.
-@pytest.mark.parametrize("room", [0, 600, 100_000, 401_000])
+# Refused within the first tensor, and only as the last of it leaves the buffer.
+@pytest.mark.parametrize("room", [600, 401_000])
 def test_a_save_that_is_refused_ends_the_run_and_leaves_what_was(tmp_path, room):
     path = tmp_path / "checkpoint_last.pt"
     save(path)
@@ -52,32 +51,6 @@ def test_a_save_that_is_refused_ends_the_run_and_leaves_what_was(tmp_path, room)
     assert not isinstance(ended.value, Exception), "hydra would make a traceback of it"
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_copy_that_is_refused_ends_the_run_and_leaves_what_was(tmp_path):
-    new, last = tmp_path / "checkpoint2.pt", tmp_path / "checkpoint_last.pt"
-    save(last)
-    before = last.read_bytes()
-    save(new, 100_000)
-    with small_files(100_000), pytest.raises(SystemExit, match="File too large"):
-        PathManager.copy(str(new), str(last), overwrite=True)
-    assert last.read_bytes() == before
-    assert PathManager.copy(str(new), str(last), overwrite=True)
-    assert last.read_bytes() == new.read_bytes()
-    assert sorted(tmp_path.iterdir()) == [new, last]
-
-
-def test_an_interrupt_while_torch_writes_is_no_refusal(tmp_path, monkeypatch):
-    def interrupted(state, file):
-        try:
-            raise KeyboardInterrupt
-        finally:
-            raise RuntimeError("unexpected pos")  # as torch does when it closes what is not whole
-
-    monkeypatch.setattr(torch, "save", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        save(tmp_path / "checkpoint1.pt")
-    assert not list(tmp_path.iterdir())
 
 
 # ------------------------------------------------------------------------------------- vocabularies

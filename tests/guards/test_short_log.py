@@ -87,10 +87,3 @@ def test_the_terminal_has_the_short_log_and_the_file_all(short, tmp_path, capsys
     whole = short.read_text(encoding="utf-8")
     for words in ("settings", "a warning", "gnorm=1.5", "gnorm 1.5", "valid on 'valid' subset", "done train"):
         assert words in whole
-
-
-def test_it_is_off_unless_asked_for(monkeypatch):
-    monkeypatch.delenv(short_log.VARIABLE, raising=False)
-    before = progress_bar.progress_bar, checkpoint_utils.load_checkpoint
-    short_log.install()
-    assert (progress_bar.progress_bar, checkpoint_utils.load_checkpoint) == before

@@ -168,23 +168,6 @@ def test_each_head_has_its_alpha():
     assert attention.alpha.a.grad.shape == (HEADS,) and (attention.alpha.a.grad != 0).all()
 
 
-NO_MASKS = (torch.ones(5, 5, dtype=torch.long), torch.eye(5, dtype=torch.uint8), torch.ones(5, 5) * 1j)
-
-
-@pytest.mark.parametrize("mask", NO_MASKS, ids=lambda mask: str(mask.dtype))
-def test_a_mask_that_is_neither_boolean_nor_floating_is_refused(mask):
-    query, _, _ = inputs("self")
-    attention = learned()
-    for given in ({}, {"need_head_weights": True}):
-        with pytest.raises(ValueError, match=rf"attn_mask must be .*, not {mask.dtype}"):
-            attention(query, query, query, attn_mask=mask, **given)
-    with pytest.raises(torch.jit.Error, match="attn_mask must be boolean"):
-        torch.jit.script(attention)(query, query, query, attn_mask=mask)
-    boolean = torch.eye(5, dtype=torch.bool)
-    expected = attention(query, query, query, attn_mask=boolean.double().masked_fill(boolean, -INF))
-    torch.testing.assert_close(attention(query, query, query, attn_mask=boolean), expected, **CLOSE)
-
-
 @pytest.mark.parametrize("script", (False, True))
 def test_the_causal_mask_equals_a_triangular_mask(script):
     attention = learned()
@@ -346,18 +329,6 @@ def test_dropout_only_in_training():
     # the returned weights are those before dropout
     attention.train()
     assert torch.equal(attention(query, key, value)[1], without(query, key, value)[1])
-
-
-def test_quant_noise():
-    noisy, plain = learned(q_noise=0.5, qn_block_size=8), learned()
-    query, key, value = inputs("self")
-    noisy.eval()
-    assert torch.equal(noisy(query, key, value)[0], plain(query, key, value)[0])
-    noisy.train()
-    output, _ = noisy(query, key, value)
-    output.square().sum().backward()
-    assert torch.isfinite(output).all() and not torch.allclose(output, plain(query, key, value)[0])
-    assert torch.isfinite(noisy.alpha.a.grad).all()
 
 
 @pytest.mark.parametrize("dtype", HALF_TYPES)

@@ -16,7 +16,6 @@ from helpers import MODEL_TOLERANCE
 from invariants import assert_scripted_gives_the_same, assert_steps_equal_the_whole
 
 from user_dir.errors import UserError
-from user_dir.models.layers import layers_of
 
 SHARING = ("--share-self-attention", "--tie-context-attention", "--share-feed-forward")
 
@@ -46,16 +45,6 @@ def test_softmax_with_nothing_shared_equals_bert_in_plain_torch(left_pad, drop):
         assert_near(ours, other)
 
 
-def test_alpha_changes_the_output_and_is_learned():
-    sample = batch()
-    model = build()
-    loss(model, sample).backward()
-    for attentions in model.attentions().values():
-        for attention in attentions:
-            assert attention.alpha.a.grad.abs().min() > 0
-    assert not torch.allclose(loss(model, sample), loss(build(SOFTMAX), sample))
-
-
 @pytest.mark.parametrize("flags", [[flag] for flag in SHARING] + [[*SHARING]])
 def test_each_flag_shares_what_it_says(flags):
     """Shared parameters count once, and their gradient is the sum of those of an unshared model."""
@@ -82,22 +71,6 @@ def test_each_flag_shares_what_it_says(flags):
 
 def count(model) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def test_alphas_and_layer_norms_are_never_shared():
-    model = build(" ".join(SHARING))
-    owners = [
-        module
-        for module in model.modules()
-        if type(module).__name__ in ("Alpha", "LayerNorm", "FusedLayerNorm")
-    ]
-    assert len(owners) == len(set(map(id, owners))) == 6 + 2 + 2 * (2 + 3)
-
-
-def test_layer_drop_leaves_no_layer_out():
-    model = build(" ".join((*SHARING, "--encoder-layerdrop 0.9 --decoder-layerdrop 0.9")))
-    for source, layer in zip(layers_of(model.encoder), layers_of(model.decoder)):
-        assert layer.fc1 is source.fc1 and layer.encoder_attn.q_proj is source.self_attn.q_proj
 
 
 @pytest.mark.parametrize("flags", ["", "--share-self-attention"])

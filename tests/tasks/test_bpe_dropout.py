@@ -77,11 +77,6 @@ def test_text_stays_and_segmentations_change(pairs, model, words):
     assert len(found) > 30
 
 
-def test_source_and_target_are_drawn_apart(pairs, model, words):
-    several = [drawn(with_dropout(pairs, model, words), epoch) for epoch in range(1, 9)]
-    assert any(source != target for each in several for source, target in zip(each[::2], each[1::2]))
-
-
 def test_seed_epoch_and_sentence_decide_alone(pairs, model, words):
     first = drawn(with_dropout(pairs, model, words), 2)
     assert drawn(with_dropout(pairs, model, words), 2, order=(2, 0, 1)) == first
@@ -126,12 +121,6 @@ def test_what_cannot_be_restored_stays(model, words):
         few.add_symbol(piece)
     usual = numbers(few, model.encode(TEXT[0], out_type=str))
     assert all(few.unk() not in Segmenter(model, few, 0.9, limit=1000)(usual) for _ in range(20))
-
-
-def test_without_the_end_of_the_sentence(model, words):
-    body = numbers(words, model.encode(TEXT[1], out_type=str))[:-1]
-    drawn = [Segmenter(model, words, 0.5, limit=1000)(body) for _ in range(5)]
-    assert all(words.eos() not in each and each.dtype == body.dtype for each in drawn)
 
 
 def test_other_models_are_refused(tmp_path):

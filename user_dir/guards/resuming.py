@@ -230,9 +230,8 @@ OTHERS = ("finetune_from_model", "continue_once")
 def load_or_resume(load, cfg, trainer, **iterator):
     """Resume from ``checkpoint_last.pt`` if the same command wrote it.
 
-    fairseq reads the file of ``--restore-file``, and applies ``--reset-optimizer`` and the like, whenever a
-    training starts, so that a command that is repeated starts again and overwrites what it did. If the file
-    does not exist, it trains from scratch.
+    fairseq reads the file of ``--restore-file``, and applies resets, whenever a training starts, so that a
+    repeated command starts again and overwrites what it did. Without the file, it trains from scratch.
     """
     last = Path(cfg.save_dir) / f"checkpoint_last{trainer.checkpoint_suffix}.pt"
     asked = _beginning(cfg)

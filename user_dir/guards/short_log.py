@@ -114,19 +114,12 @@ class ShortLog(progress_bar.BaseProgressBar):
 
 
 def training_line(stats: dict, update: int, total: int, epoch: int) -> str:
-    """Update, epoch, loss, perplexity, mean α of each attention type, learning rate and words per second.
-
-    A latent alignment adds the source positions per word, and the share of words for which these are
-    certified to be all.
-    """
+    """Update, epoch, loss, perplexity, mean α of each attention type, learning rate and words per second."""
     count = f"{update:>{len(str(total))}}/{total}" if total else f"update {update}"
     parts = [count, f"epoch {epoch}", *_shown(stats, "loss", "ppl", digits=4)]
     alphas = [_number(stats, f"alpha_{name}_mean") for name in ATTENTION_TYPES]
     if any(alpha is not None for alpha in alphas):
         parts.append("α " + " ".join("-" if alpha is None else f"{alpha:.2f}" for alpha in alphas))
-    positions, certified = (_number(stats, f"alignment_{name}") for name in ("positions", "certified"))
-    if positions is not None and certified is not None:
-        parts.append(f"{positions:.1f} positions, {certified:.0%} certified")
     parts += _shown(stats, "lr", digits=3)
     words = _number(stats, "wps")
     if words is not None:

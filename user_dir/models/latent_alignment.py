@@ -232,10 +232,9 @@ class LatentAlignmentDecoder(AdaptivelySparseDecoder):
     ) -> Tensor:
         """Log-probabilities (B, T, V), and the alignment (B, T, S) as ``attn``."""
         assert encoder_out is not None
-        source, padding_mask = self._source(encoder_out)
-        x, attention = self.alignment(
-            x, source, padding_mask, self.output_projection.weight, incremental_state
-        )
+        source, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
+        vocabulary = self.output_projection.weight
+        x, attention = self.alignment(x, source, padding, vocabulary, incremental_state)
         attn: List[Optional[Tensor]] = [attention]
         extra["attn"] = attn
         return x
@@ -253,22 +252,6 @@ class LatentAlignmentDecoder(AdaptivelySparseDecoder):
         if self.training and log_probs and not self.alignment.soft:
             return net_output[0]
         return self.get_normalized_probs_scriptable(net_output, log_probs, sample)
-
-    def _source(self, encoder_out: Dict[str, List[Tensor]]):
-        """The encoder's output (S, B, C), and where it is padding (B, S) or None."""
-        padding_mask: Optional[Tensor] = None
-        if len(encoder_out["encoder_padding_mask"]) > 0:
-            padding_mask = encoder_out["encoder_padding_mask"][0]
-        return encoder_out["encoder_out"][0], padding_mask
-
-    @torch.jit.unused
-    def posterior(
-        self, encoder_out: Dict[str, List[Tensor]], prev_output_tokens: Tensor, target: Tensor
-    ) -> Tensor:
-        """The alignment of given target words (B, T): p(a | y_t, y_<t, x), (B, T, S)."""
-        state, _ = self.extract_features(prev_output_tokens, encoder_out)
-        source, padding_mask = self._source(encoder_out)
-        return self.alignment.posterior(state, source, padding_mask, self.output_projection.weight, target)
 
 
 def latent_settings() -> list:

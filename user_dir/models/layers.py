@@ -320,10 +320,6 @@ class AdaptivelySparseEncoder(TransformerEncoderBase):
             "src_lengths": [lengths],
         }
 
-    def embedded(self, src_tokens: Tensor) -> tuple[Tensor, Optional[Tensor]]:
-        """What the layers see (B, S), and its embeddings (B, S, C) if they are not those of words alone."""
-        return src_tokens, None
-
 
 class AdaptivelySparseDecoder(SparseOutput, TransformerDecoderBase):
     """fairseq's Transformer decoder with α-entmax layers and, if requested, an α-entmax output."""

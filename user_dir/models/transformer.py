@@ -125,7 +125,10 @@ class AdaptivelySparseTransformerModel(Configured, SparseHeads, TransformerModel
         """The latent alignment of a batch's target words with the source (B, T, S), given the words."""
         given = sample["net_input"]
         encoder_out = self.encoder(given["src_tokens"], src_lengths=given["src_lengths"])
-        return self.decoder.posterior(encoder_out, given["prev_output_tokens"], sample["target"])
+        state, _ = self.decoder.extract_features(given["prev_output_tokens"], encoder_out)
+        source, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
+        vocabulary = self.decoder.output_projection.weight
+        return self.alignment.posterior(state, source, padding, vocabulary, sample["target"])
 
 
 def fill_in(args) -> None:

@@ -134,7 +134,8 @@ class AdaptivelySparsePostEditor(AdaptivelySparseTransformerModel):
         bert = start_bert(args)
         model = super().build_model(args, task)
         encoder, decoder = model.encoder, model.decoder
-        decoder.embed_positions.share(encoder.input_positions)
+        for table in ("positions", "segments"):
+            setattr(decoder.embed_positions, table, getattr(encoder.input_positions, table))
         set_eps(model, args.layer_norm_eps)
         encoder.drops_separator = args.drop_sep
         model.ema_warmup = args.ema_warmup  # read by the guard of moving averages

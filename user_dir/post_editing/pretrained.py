@@ -63,11 +63,7 @@ class Bert:
     rows: dict[str, int]  # symbol of a fairseq dictionary → row of the word embeddings
 
     def fit(self, args) -> None:
-        """Take over ε and the number of positions, where the settings allow more.
-
-        Raises:
-            UserError: a size or the activation function of the settings is another than the BERT's.
-        """
+        """Take over ε and the number of positions; UserError if the settings have other sizes."""
         theirs = {f"encoder_{name}": self.sizes[name] for name in SIZES} | {"activation_fn": self.activation}
         for name, value in theirs.items():
             if getattr(args, name) != value:
@@ -81,11 +77,7 @@ class Bert:
             setattr(args, name, min(getattr(args, name) or 10**9, self.sizes["positions"]))
 
     def load_encoder(self, encoder: nn.Module, dictionary: Dictionary) -> None:
-        """Load all weights of an encoder; word embeddings by the names of the tokens.
-
-        Raises:
-            UserError: the dictionary has symbols that the BERT's vocabulary lacks.
-        """
+        """Load all weights of an encoder; word embeddings by the names of the tokens."""
         places = [place for place, symbol in enumerate(dictionary.symbols) if symbol in self.rows]
         others = [symbol for symbol in dictionary.symbols if symbol not in self.rows]
         missing = [symbol for symbol in others if not PADDING.fullmatch(symbol)]
@@ -135,11 +127,7 @@ def start_from(module: nn.Module, other: nn.Module) -> None:
 
 
 def start_bert(args) -> Bert | None:
-    """Read the ``--bert`` of the settings and adapt them to it, see :meth:`Bert.fit`; None without one.
-
-    Raises:
-        UserError: it cannot be read, or does not fit the settings.
-    """
+    """Read the ``--bert`` of the settings and adapt them to it, see :meth:`Bert.fit`; None without one."""
     if not args.bert:
         args.layer_norm_eps = 1e-12 if args.layer_norm_eps is None else args.layer_norm_eps
         return None
@@ -154,12 +142,7 @@ def read_bert(path: str) -> Bert:
     Raises:
         UserError: a file is missing or not that of a BERT encoder.
     """
-    place = Path(path)
-    if place.is_dir():
-        return _read_folder(place)
-    if place.is_file():
-        return _read_checkpoint(place)
-    raise UserError(f"--bert {path}: there is neither such a folder nor such a checkpoint")
+    return _read_folder(Path(path)) if Path(path).is_dir() else _read_checkpoint(Path(path))
 
 
 def _our_name(name: str) -> str | None:

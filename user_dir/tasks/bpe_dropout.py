@@ -19,8 +19,7 @@ from ..errors import UserError, exit_on_user_error
 
 logger = logging.getLogger(__name__)
 
-CHECKED = 200
-"""Sentences of the training data that are segmented without dropout when it is loaded, to compare."""
+CHECKED = 200  # sentences that are segmented without dropout when the data is loaded, to compare
 
 
 @dataclass
@@ -41,13 +40,8 @@ class BPEDropoutTask(TranslationTask):
 
     Source and target are restored to text and segmented anew whenever a sentence is drawn, by sentencepiece,
     which leaves out each merge with probability ``bpe_dropout``. Within a process and its workers, the
-    segmentation depends on seed, epoch and sentence alone. In another process sentencepiece draws others,
-    whatever the seed, so that a resumed training is not the same to the bit. Batches are made by the lengths
-    without dropout.
-
-    Raises:
-        UserError: the probability is not in [0, 1), or the model is not of BPE or not the one that the data
-            was segmented by.
+    segmentation depends on seed, epoch and sentence alone; in another process it is another. Batches are
+    made by the lengths without dropout.
     """
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
@@ -90,7 +84,7 @@ class BPEDropoutDataset(BaseWrapperDataset):
         self.sides, self.seed, self.epoch = sides, seed, 1
 
     def set_epoch(self, epoch):
-        """See fairseq: the epoch decides on the segmentations."""
+        """See fairseq."""
         super().set_epoch(epoch)
         self.epoch = epoch
 

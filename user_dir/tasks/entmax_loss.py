@@ -1,6 +1,5 @@
 """The α-entmax loss as a fairseq criterion, for models whose output layer is α-entmax."""
 
-import math
 from dataclasses import dataclass, field
 
 import torch
@@ -44,7 +43,7 @@ class EntmaxLossCriterion(FairseqCriterion):
         with exit_on_user_error():
             if not 0 <= label_smoothing < 1:
                 raise UserError(f"--label-smoothing must be at least 0 and below 1, not {label_smoothing:g}")
-            if not 0 <= rdrop_weight < math.inf:
+            if not rdrop_weight >= 0:
                 raise UserError(f"--rdrop-weight must be a number of at least 0, not {rdrop_weight:g}")
         self.sentence_avg, self.label_smoothing = sentence_avg, label_smoothing
         self.rdrop_weight = rdrop_weight
