@@ -128,17 +128,12 @@ def test_no_detour_to_what_is_evaluated(tmp_path, section, name, value):
 @pytest.mark.parametrize(
     ("text", "harmless"),
     [
-        ("[(512, 3)] * 20 + [(1024, 3)]", True),
         (" (0.9, -1e-3)", True),
-        ("None", True),
         ("{'a': [1, 'b']}", True),
         ("print()", False),
-        ("[x for x in ()]", False),
         ("().__class__", False),
         ("f'{1}'", False),
-        ("lambda: 1", False),
         ("9 ** 9 ** 9", False),
-        ("1; 2", False),
         ("(" * 10_000, False),
     ],
 )

@@ -21,6 +21,7 @@ CONFIG = ROOT / "configs" / "toy" / "alpha_entmax.yaml"
 VARIANTS = ("alpha_entmax", "entmax15", "softmax")
 SHARED = {file for name in ("base", "size_*") for file in (ROOT / "configs").glob(f"*/{name}.yaml")}
 CONFIGS = sorted({*(ROOT / "configs").glob("*/*.yaml")} - SHARED)
+OFTEN = {config.parent: config for config in CONFIGS}.values()  # one of each folder; the others by night
 
 
 @pytest.fixture
@@ -33,7 +34,11 @@ def settings_with(*changes: str, config: Path = CONFIG) -> dict:
     return check_settings(config, list(map(hydra_override, changes)))
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize(
+    "config",
+    [each if each in OFTEN else pytest.param(each, marks=pytest.mark.nightly) for each in CONFIGS],
+    ids=lambda path: f"{path.parent.name}/{path.stem}",
+)
 def test_our_configs_pass(config):
     """They open with their command and save where their name says."""
     assert config.read_text().startswith(f"# python scripts/train.py {config.relative_to(ROOT)}\n")
@@ -78,14 +83,10 @@ def test_fairseq_trains_with_the_settings_that_were_checked(root, monkeypatch):
         ("optimization.max_updates=5", ["optimization.max_updates", "optimization.max_update?"]),
         ("max_update=5", ["'max_update'"]),
         ("optimization.lr=high", ["optimization.lr", "'high'"]),
-        ("optimization.max_update=many", ["optimization.max_update", "'many'"]),
-        ("criterion.label_smoothin=0.1", ["criterion.label_smoothin", "label_smoothing?"]),
         ("common=3", ["common must have settings, not 3"]),
         ("model.share_all_embeddings=maybe", ["model.share_all_embeddings", "'maybe'"]),
-        ("model.encoder_layers=1.5", ["model.encoder_layers", "1.5"]),
         ("model._name=transformr", ["model._name", "did you mean transformer"]),
         ("optimizer._name=adamm", ["optimizer._name", "adam"]),
-        ("task._name=translatoin", ["task._name", "did you mean translation"]),
         ("++common.seed=(", ["common.seed"]),
     ],
 )

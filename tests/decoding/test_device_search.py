@@ -110,10 +110,7 @@ def test_replayed_steps_with_rules(flags, recorded, monkeypatch):
     assert recorded
 
 
-@pytest.mark.parametrize(
-    ("flags", "sooner"),
-    ((PRE_NORM, True), (PRE_NORM, False), (SPARSE, True), (SPARSE, False)),
-)
+@pytest.mark.parametrize(("flags", "sooner"), ((PRE_NORM, True), (SPARSE, False)))
 def test_replayed_steps_give_the_same_batch_after_batch(flags, sooner, recorded, caplog, monkeypatch):
     """Also where batches grow, translations outgrow their room, and finished sentences are left out."""
     if sooner:
@@ -215,8 +212,8 @@ def test_changed_parameters_are_seen_by_replayed_steps(recorded):
     assert_same(generator.generate([built], sample), fairseqs(built, sample, options))
 
 
-@pytest.mark.parametrize("dtype", (torch.float32, torch.float16, torch.bfloat16))
 @pytest.mark.parametrize("flags", (PRE_NORM, "--output-alpha 1.5 --length-scaling"))
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
 def test_lower_precision(dtype, flags, recorded):
     exact, sample = model(flags), sources(9)
     options = {"beam_size": 4, "max_len_b": 12}

@@ -211,17 +211,3 @@ def test_the_first_cut_translation_is_reported(kind, caplog):
     generator.generate(list(generator.model.models), sample)
     searched(kind, max_len_b=2)
     assert len(caplog.records) == 1
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_ends_by_itself_is_not_unfinished(kind):
-    """The lengths of a free search decide which ones a limit cuts."""
-    _, _, free = searched(kind, max_len_b=49)
-    lengths = [len(each[0]["tokens"]) - 1 for each in free]
-    longest = sorted(lengths)[0] + 1
-    generator, sample, hypotheses = searched(kind, max_len_b=longest)
-    for cut, length, each in zip(unfinished(generator, sample, hypotheses), lengths, hypotheses):
-        assert cut == (len(each[0]["tokens"]) > longest)
-        assert not (cut and length < longest and len(each[0]["tokens"]) == length + 1)
-    generator.match_source_len = True  # then the length is prescribed
-    assert not any(unfinished(generator, sample, hypotheses))

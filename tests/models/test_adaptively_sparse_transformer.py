@@ -5,9 +5,6 @@ import torch
 from fairseq.logging import metrics
 from helpers import MODEL_TOLERANCE, batch, build, loss
 
-from user_dir.attention import ATTENTION_TYPES
-from user_dir.models import EntmaxMultiheadAttention
-
 # both pre-norm, which is only our default
 PRE_NORM = "--encoder-normalize-before --decoder-normalize-before"
 HEADS = {"encoder_self": 4, "decoder_self": 2, "decoder_context": 2}
@@ -138,17 +135,6 @@ def test_settings_per_attention_type():
                 layer.double(), torch.full((HEADS[name],), value).double(), rtol=0, atol=1e-6
             )
     assert len(alpha_parameters(model)) == 2
-
-
-def test_attentions_by_type_and_layer():
-    model = build("--encoder-layers 3 --encoder-layerdrop 0.9 --decoder-layerdrop 0.9")
-    for _ in range(5):
-        attentions = model.attentions()
-        assert [len(attentions[name]) for name in ATTENTION_TYPES] == [3, 2, 2]
-    assert attentions["encoder_self"][2] is model.encoder.layers[2].self_attn
-    assert attentions["decoder_context"][0] is model.decoder.layers[0].encoder_attn
-    modules = {id(m) for m in model.modules() if isinstance(m, EntmaxMultiheadAttention)}
-    assert modules == {id(attention) for layers in attentions.values() for attention in layers}
 
 
 # ------------------------------------------------------------------------------------------- training and

@@ -6,7 +6,7 @@ from typing import Optional
 import pytest
 import torch
 from fairseq.modules import MultiheadAttention
-from helpers import HALF_TYPES, covering, each_once
+from helpers import covering, each_once
 
 from user_dir.attention import Alpha, AlphaConfig
 from user_dir.entmax import entmax
@@ -329,21 +329,6 @@ def test_dropout_only_in_training():
     # the returned weights are those before dropout
     attention.train()
     assert torch.equal(attention(query, key, value)[1], without(query, key, value)[1])
-
-
-@pytest.mark.parametrize("dtype", HALF_TYPES)
-@pytest.mark.parametrize("kind", KINDS)
-def test_half_precision_is_finite_and_near(kind, dtype):
-    attention = learned(kind).float()
-    query, key, value = (x.float() for x in inputs(kind))
-    padding = padding_mask("left", key.size(0))
-    expected, _ = attention(query, key, value, key_padding_mask=padding)
-    attention = attention.to(dtype)
-    output, weights = attention(query.to(dtype), key.to(dtype), value.to(dtype), key_padding_mask=padding)
-    output.float().square().sum().backward()
-    assert output.dtype == dtype and weights.dtype == torch.float32
-    torch.testing.assert_close(output.float(), expected, rtol=0, atol=16 * torch.finfo(dtype).eps)
-    assert all(torch.isfinite(parameter.grad).all() for parameter in attention.parameters())
 
 
 # --------------------------------------------------------------------------------------- TorchScript

@@ -35,6 +35,8 @@ def untrained(arch: str, task: str, data: Path) -> tuple[dict, set[str], dict]:
     words = ["--task", task, *(word for side in sides for word in sizes(side, arch))]
     if task == "translation":
         words += ["--source-lang", "de", "--target-lang", "en"]
+    if task == "masked_lm":
+        words += ["--criterion", "masked_lm"]
     args = parse(" ".join(words), arch)
     args.data, args.save_dir, args.log_file = str(data), "checkpoints", str(data / "log")
     torch.manual_seed(1)
