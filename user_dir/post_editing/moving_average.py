@@ -27,7 +27,7 @@ def step_once(step, self, new_model, updates=None):
     if getattr(new_model, "ema_warmup", False) and updates is not None:
         self._set_decay(min(self.get_decay(), (updates + 1) / (updates + 10)))
     state = _first_names(new_model)
-    # Not the model's own: fairseq's removes norms, and ours checks what every update need not pay for.
+    # Not the model's own, which takes it for an old checkpoint and removes norms.
     self.restore = lambda average, **_: nn.Module.load_state_dict(self.model, average, strict=False)
     try:
         return step(self, SimpleNamespace(state_dict=lambda: state), updates)
