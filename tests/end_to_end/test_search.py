@@ -17,7 +17,7 @@ from fairseq import checkpoint_utils, hub_utils
 from fairseq.logging.progress_bar import SimpleProgressBar
 from fairseq.sequence_generator import SequenceGenerator
 
-from user_dir.checkpoints import load_checkpoint, save_checkpoint
+from user_dir.checkpoints import load_checkpoint, model_settings, save_checkpoint
 from user_dir.models import AdaptivelySparseTransformerModel
 from user_dir.models.transformer import from_stock
 
@@ -69,7 +69,9 @@ def ours(trained, tmp_path_factory) -> Path:
 def at_one(stock, tmp_path_factory) -> Path:
     """The stock checkpoint converted to our model."""
     path = tmp_path_factory.mktemp("converted") / "converted.pt"
-    save_checkpoint(from_stock(load_checkpoint(stock), 1.0), path)
+    state = load_checkpoint(stock)
+    state["cfg"]["model"] = from_stock(model_settings(state), 1.0)
+    save_checkpoint(state, path)
     return path
 
 

@@ -12,7 +12,6 @@ import torch
 from fairseq import checkpoint_utils, options, tasks
 from fairseq.data import (
     BaseWrapperDataset,
-    ConcatDataset,
     LanguagePairDataset,
     ListDataset,
     NestedDictionaryDataset,
@@ -30,8 +29,8 @@ from lengths import Lengths
 
 from user_dir.errors import UserError
 
-NUMBERS = [1, 7, 8, 9, 461]
-LIMITS = [{}, {"max_tokens": 60}, {"max_sentences": 20}, {"max_tokens": 200, "max_sentences": 12}]
+NUMBERS = [1, 8, 9, 461]
+LIMITS = [{}, {"max_tokens": 60}, {"max_tokens": 200, "max_sentences": 12}]
 
 
 def dataset_of(number: int) -> Lengths:
@@ -63,12 +62,6 @@ def test_no_sentence_is_lost_and_the_other_batches_are_fairseqs(number, limits, 
     assert all(map(np.array_equal, own, batches))
     if (number, limits, multiple) == (461, {}, 8):
         assert len(ids(own)) == 456, "fairseq alone loses none any more"
-
-
-def test_no_sentences_and_an_iterator_of_some():
-    assert dataset_of(0).batch_by_size(np.arange(0), max_tokens=9, required_batch_size_multiple=8) == []
-    batches = data_utils.batch_by_size(iter(range(9)), lambda i: 1, required_batch_size_multiple=8)
-    assert [list(batch) for batch in batches] == [list(range(8)), [8]]
 
 
 @pytest.mark.parametrize("number", [1, 9, 461])
@@ -186,13 +179,6 @@ def test_fairseq_alone_has_others():
 @pytest.mark.parametrize("settings", [{}, {"update_epoch_batch_itr": True}, {"disable_iterator_cache": True}])
 def test_a_training_that_is_not_stopped_is_fairseqs(settings):
     assert Process(1, **settings).epochs(3) == Process(1, alone=True, **settings).epochs(3)
-
-
-@pytest.mark.parametrize("settings", [{"update_epoch_batch_itr": True}, {"reusable": False}])
-def test_batches_made_anew_in_each_epoch_stay_so(settings):
-    through = Process(1, **settings).epochs(3)
-    assert sorted(map(sorted, through[0])) != sorted(map(sorted, through[1]))
-    assert Process(2, **settings).epochs(3) == through[1:]
 
 
 def test_shuffling_begins_after_the_curriculum():
@@ -314,17 +300,6 @@ def test_what_training_leaves_out_is_counted(caplog):
     assert "lines 2 and 6 of train" in record.message and record.message.endswith("left out, 2 of 9")
     with pytest.raises(UserError, match="leaves no sentence"):
         batches((1, 1), ignore_invalid_inputs=True, subset="train")
-
-
-def test_sentences_of_no_single_file_are_not_lines():
-    task = translation_task("test")
-    dataset = task.dataset("test")
-    typed = task.build_dataset_for_inference([pair.long() for pair in dataset.src], dataset.src_sizes)
-    with pytest.raises(UserError, match="a sentence of the input has 12 source"):
-        batches(dataset=typed)
-    dataset.src = ConcatDataset([dataset.src, []])
-    with pytest.raises(UserError, match="samples 2 and 6 of test"):
-        task.get_batch_iterator(dataset, max_tokens=100, max_positions=(9, 9))
 
 
 @pytest.mark.parametrize("disabled", [False, True])

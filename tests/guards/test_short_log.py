@@ -66,10 +66,7 @@ def test_the_terminal_has_the_short_log_and_the_file_all(short, tmp_path, capsys
     optimization = SimpleNamespace(max_update=3, max_epoch=0)
     cfg = SimpleNamespace(optimization=optimization, model=SimpleNamespace(_name="tiny"))
     model = SimpleNamespace(parameters=lambda: [], alpha_values=dict)
-    made = iter([0, *range(1, 100)])
-    trainer = SimpleNamespace(
-        cfg=cfg, device="cpu", get_model=lambda: model, get_num_updates=lambda: next(made)
-    )
+    trainer = SimpleNamespace(cfg=cfg, device="cpu", get_model=lambda: model)
     assert checkpoint_utils.load_checkpoint(None, trainer) == "restored"
     epoch = progress_bar.progress_bar([1, 2, 3], log_format=None, log_interval=1, epoch=1)
     assert len(epoch) == 3
@@ -90,10 +87,3 @@ def test_the_terminal_has_the_short_log_and_the_file_all(short, tmp_path, capsys
     whole = short.read_text(encoding="utf-8")
     for words in ("settings", "a warning", "gnorm=1.5", "gnorm 1.5", "valid on 'valid' subset", "done train"):
         assert words in whole
-
-
-def test_it_is_off_unless_asked_for(monkeypatch):
-    monkeypatch.delenv(short_log.VARIABLE, raising=False)
-    before = progress_bar.progress_bar, checkpoint_utils.load_checkpoint
-    short_log.install()
-    assert (progress_bar.progress_bar, checkpoint_utils.load_checkpoint) == before

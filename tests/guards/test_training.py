@@ -241,12 +241,6 @@ def test_languages_with_spaces_and_tokens_are_scored_as_by_fairseq():
     assert sacrebleu.corpus_bleu is stock
 
 
-def test_unknown_symbols_match_nothing():
-    words = Dictionary()
-    unknown = torch.tensor([words.unk(), words.eos()])
-    assert validated("th", words, unknown, unknown).counts[0] == 0
-
-
 # ---------------------------------------------------------------------------------- label smoothing
 
 FAIRSEQS_OWN = LabelSmoothedCrossEntropyCriterion.compute_loss.__wrapped__
@@ -286,7 +280,7 @@ def test_a_model_has_fairseqs_loss_and_gradients(parts, smoothing):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 def test_scores_of_every_precision_have_fairseqs_gradient_under_a_scale(parts, dtype, smoothing):
     scores, target = rows(dtype)

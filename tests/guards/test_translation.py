@@ -84,12 +84,6 @@ def test_finds_every_hypothesis_that_has_a_probability(beam):
         assert scores == sorted(scores, reverse=True)
 
 
-def test_sentences_of_a_batch_end_separately():
-    table = {(): {A: 1.0}, (A,): {EOS: 0.5, B: 0.5}, (A, B): {B: 1.0}, (A, B, B): {EOS: 1.0}}
-    for hypotheses in search(table, beam=4, sentences=3):
-        assert sorted(tokens for tokens, _ in found(hypotheses)) == [[A, EOS], [A, B, B, EOS]]
-
-
 def test_no_hypothesis_may_end_at_the_maximum_length():
     table = {(): {A: 0.75, B: 0.25}, (A,): {B: 1.0}, (B,): {B: 1.0}, (A, B): {B: 1.0}, (B, B): {B: 1.0}}
     ((best,),) = search(table, beam=3, max_len=2)
@@ -217,23 +211,3 @@ def test_the_first_cut_translation_is_reported(kind, caplog):
     generator.generate(list(generator.model.models), sample)
     searched(kind, max_len_b=2)
     assert len(caplog.records) == 1
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_ends_by_itself_is_not_unfinished(kind):
-    """The lengths of a free search decide which ones a limit cuts."""
-    _, _, free = searched(kind, max_len_b=49)
-    lengths = [len(each[0]["tokens"]) - 1 for each in free]
-    longest = sorted(lengths)[0] + 1
-    generator, sample, hypotheses = searched(kind, max_len_b=longest)
-    for cut, length, each in zip(unfinished(generator, sample, hypotheses), lengths, hypotheses):
-        assert cut == (len(each[0]["tokens"]) > longest)
-        assert not (cut and length < longest and len(each[0]["tokens"]) == length + 1)
-    generator.match_source_len = True  # then the length is prescribed
-    assert not any(unfinished(generator, sample, hypotheses))
-
-
-def test_a_search_that_was_given_up_is_unfinished():
-    generator, sample, hypotheses = searched(FastGenerator, max_len_b=49)
-    hypotheses[0][0] |= {"score": torch.tensor(-float("inf")), "tokens": torch.tensor([5, 2])}
-    assert unfinished(generator, sample, hypotheses)[0]

@@ -53,30 +53,6 @@ def test_fused_is_refused_without_fused_kernels(monkeypatch):
     build("--attention-backend auto")
 
 
-@native
-def test_fused_is_refused_if_its_kernel_does_not_support_the_training(monkeypatch):
-    outputs(build("--attention-backend fused --attention-dropout 0.1").train())
-    build("--attention-backend fused").bfloat16().train()
-    monkeypatch.setattr(cpu_attention, "supports", lambda *given, **more: "no such keys")
-    model = build("--attention-backend fused")
-    with pytest.raises(SystemExit, match="backend fused: no such keys; use --attention-backend auto"):
-        model.train()
-    model.eval()
-
-
-@native
-def test_fused_decodes_step_by_step_and_returns_weights(taken, monkeypatch):
-    monkeypatch.undo()  # steps have one query
-    sample, found = batch(), []
-    for backend in ("fused", "dense"):
-        model = build(f"--attention-backend {backend}").eval()
-        encoder_out, state = model.encoder(sample["src_tokens"], sample["src_lengths"]), {}
-        for t in range(1, 4):
-            step = model.decoder(sample["prev_output_tokens"][:, :t], encoder_out, incremental_state=state)
-        found.append((step[0], step[1]["attn"][0]))
-    torch.testing.assert_close(*found, **MODEL_TOLERANCE)
-
-
 @pytest.mark.parametrize(
     "flags", ("", "--checkpoint-activations", "--offload-activations", "--cross-self-attention")
 )

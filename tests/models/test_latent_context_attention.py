@@ -125,11 +125,3 @@ def test_soft_attention_reads_the_mean_position():
         for t in range(T):
             expected = word(module, state[b, t], context[b, t], vocabulary)
             torch.testing.assert_close(found[b, t].log_softmax(0), expected, **MODEL_TOLERANCE)
-
-
-def test_a_source_that_is_all_padding_is_no_error():
-    module = made()
-    state, source, padding, vocabulary = inputs()
-    padding[0] = True
-    found, attention = module(state, source, padding, vocabulary)
-    assert found.isfinite().all() and (attention[0] == 0).all()

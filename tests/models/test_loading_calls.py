@@ -16,6 +16,7 @@ LANGUAGE_MODELS = [arch for arch in OURS if "transformer_lm" in arch] + ["transf
 MASKED = [arch for arch in OURS if "masked_lm" in arch]
 TRANSLATORS = [arch for arch in OURS if arch not in LANGUAGE_MODELS + MASKED] + ["transformer"]
 SENTENCE = "▁word1 ▁[SEP] ▁word2"
+SHORT = {"beam": 2, "max_len_b": 8}  # untrained models do not end by themselves
 OFTEN = {  # one per kind of model; the others differ in their default sizes, and are for the nightly tests
     *("adaptively_sparse_transformer", "adaptively_sparse_post_editor", "transformer"),
     *("adaptively_sparse_transformer_lm", "transformer_lm"),
@@ -23,10 +24,9 @@ OFTEN = {  # one per kind of model; the others differ in their default sizes, an
 }
 
 
-def each(architectures: list[str], stock: bool = True) -> list:
-    """Those not in ``OFTEN`` by night, and without ``stock`` also fairseq's own."""
-    often = OFTEN if stock else OFTEN & {*OURS}
-    return [pytest.param(arch, marks=[] if arch in often else pytest.mark.nightly) for arch in architectures]
+def each(architectures: list[str], often: str) -> list:
+    """All but ``often`` by night."""
+    return [pytest.param(arch, marks=[] if arch == often else pytest.mark.nightly) for arch in architectures]
 
 
 def each_way(architectures: list[str]) -> list:
@@ -103,11 +103,11 @@ def test_every_model_is_loaded_with_its_parameters(arch, by_hydra, made, data):
 @pytest.mark.parametrize(("arch", "by_hydra"), each_way(TRANSLATORS))
 def test_translators_translate(arch, by_hydra, made, data):
     model = loaded(arch, made(arch, by_hydra), data)
-    one, many = model.translate(SENTENCE, beam=2), model.translate([SENTENCE, SENTENCE], beam=2)
+    one, many = model.translate(SENTENCE, **SHORT), model.translate([SENTENCE, SENTENCE], **SHORT)
     assert isinstance(one, str) and many == [one, one]
-    assert model.sample([SENTENCE], beam=2) == [one]
+    assert model.sample([SENTENCE], **SHORT) == [one]
     assert model.decode(model.encode(SENTENCE)) == SENTENCE
-    assert len(model.generate(model.encode(SENTENCE), beam=2)) == 2
+    assert len(model.generate(model.encode(SENTENCE), **SHORT)) == 2
 
 
 @pytest.mark.parametrize(("arch", "by_hydra"), each_way(LANGUAGE_MODELS))
@@ -124,27 +124,27 @@ def test_language_models_continue_and_score(arch, by_hydra, made, data):
     assert model.decode(model.encode(SENTENCE)) == SENTENCE
 
 
-@pytest.mark.parametrize("arch", each(TRANSLATORS, stock=False))
+@pytest.mark.parametrize("arch", each(TRANSLATORS, "adaptively_sparse_post_editor"))
 def test_commands_of_translators(arch, made, data, validated):
     path = made(arch)
-    flags = ["--path", path, "--beam", "2", "--source-lang", "de", "--target-lang", "en"]
+    flags = ["--path", path, "--beam", "2", "--max-len-b", "8", "--source-lang", "de", "--target-lang", "en"]
     out = here("generate", data, *flags)
     assert len(re.findall(r"^H-\d", out, re.M)) == 3 and "BLEU4" in out
     assert re.findall(r"^H-0\t", here("interactive", data, *flags, stdin=f"{SENTENCE}\n"), re.M)
     assert 0 < validated(path, "translation") < 100
 
 
-@pytest.mark.parametrize("arch", each(LANGUAGE_MODELS, stock=False))
-def test_commands_of_language_models(arch, made, data, validated, caplog):
+@pytest.mark.parametrize("arch", each(LANGUAGE_MODELS, "adaptively_sparse_transformer_lm"))
+def test_commands_of_language_models(arch, made, data, caplog):
     path, sentences = made(arch), ["--sample-break-mode", "eos", "--tokens-per-sample", "64"]
     here("eval_lm", data, "--path", path, "--gen-subset", "valid", *sentences)
-    loss = float(re.search(r"Loss \(base 2\): ([\d.]+)", caplog.text)[1])
-    assert validated(path, "language_modeling", *sentences) == pytest.approx(loss, abs=2e-3)
+    assert 0 < float(re.search(r"Loss \(base 2\): ([\d.]+)", caplog.text)[1]) < 100
     beside = ["--path", made("adaptively_sparse_transformer"), "--lm-path", path, "--lm-weight", "0.1"]
-    assert "H-0" in here("generate", data, *beside, "--source-lang", "de", "--target-lang", "en")
+    beside += ["--max-len-b", "8", "--source-lang", "de", "--target-lang", "en"]
+    assert "H-0" in here("generate", data, *beside)
 
 
-@pytest.mark.parametrize("arch", each(MASKED))
+@pytest.mark.parametrize("arch", each(MASKED, "adaptively_sparse_masked_lm"))
 def test_commands_of_masked_language_models(arch, made, validated):
     sentences = ["--sample-break-mode", "eos", "--tokens-per-sample", "40"]
     assert 0 < validated(made(arch), "masked_lm", *sentences) < 100

@@ -6,8 +6,7 @@ from dataclasses import fields
 import pytest
 import torch
 from fairseq import models
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from helpers import build, build_language_model, parse, translation_task
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -40,8 +39,8 @@ COMPANIONS = {"alpha_schedule": "alpha_schedule_updates", "alpha_schedule_update
 
 
 def settings(flags="", arch=OURS):
-    """All settings of a model, as fairseq-train makes them of its flags."""
-    return as_namespace(convert_namespace_to_omegaconf(parse(flags, arch)).model)
+    """All settings of a model, as fairseq makes them of its flags where it builds the model."""
+    return as_namespace(MODEL_DATACLASS_REGISTRY[arch].from_namespace(parse(flags, arch)))
 
 
 def configs(flags):

@@ -16,15 +16,10 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 LAYER_DROP = "--encoder-layerdrop 0.5 --decoder-layerdrop 0.5"
-SCHEDULE = "--alpha-schedule linear --alpha-schedule-updates 2"
 VARIANTS = (
-    "",
     "--alpha-freeze-updates 2",
     "--encoder-self-fixed-alpha 1.3 --decoder-self-attention-normalizer softmax",
-    SCHEDULE,
-    f"{SCHEDULE} --alpha-schedule-then learned",
-    "--alpha-tying model --alpha-freeze-updates 2",
-    "--alpha-tying type --checkpoint-activations",
+    "--alpha-schedule linear --alpha-schedule-updates 2 --alpha-schedule-then learned",
     "--alpha-tying model --checkpoint-activations",
 )
 
@@ -70,7 +65,7 @@ def test_every_parameter_has_a_gradient_in_the_wrapper_of_torch(one_worker, flag
     assert_same_gradients(train(wrapped, model), train(alone, alone))
 
 
-@pytest.mark.parametrize("flags", ("", "--checkpoint-activations", "--alpha-tying model"))
+@pytest.mark.parametrize("flags", ("", "--checkpoint-activations --alpha-tying model"))
 def test_layer_drop_with_find_unused_parameters(one_worker, flags):
     flags = f"{LAYER_DROP} {flags}"
     model, alone = build(flags), build(flags)

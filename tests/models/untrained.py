@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from argparse import Namespace
 from pathlib import Path
 
@@ -27,33 +28,35 @@ def make_data(folder: Path) -> None:
             binarise(folder / f"{split}{suffix}", sentences)
 
 
-def make_checkpoint(path: Path, arch: str, task: str, data: Path, by_hydra: bool, flags: str = "") -> None:
-    """Write a checkpoint of an untrained model, whose settings name ``data`` and other files."""
+@functools.cache
+def untrained(arch: str, task: str, data: Path) -> tuple[dict, set[str], dict]:
+    """Settings as fairseq-train keeps them, the names of those that were given, and the state of a model."""
     sides = ("decoder",) if task == "language_modeling" else ("encoder", "decoder")
-    options = [arch_flag for side in sides for arch_flag in sizes(side, arch)]
+    words = ["--task", task, *(word for side in sides for word in sizes(side, arch))]
     if task == "translation":
-        options += ["--source-lang", "de", "--target-lang", "en"]
-    files = ["--save-dir", str(path.parent), "--log-file", str(path.parent / "log")]
-    words = ["--task", task, *options, *files, *flags.split()]
+        words += ["--source-lang", "de", "--target-lang", "en"]
+    if task == "masked_lm":
+        words += ["--criterion", "masked_lm"]
     args = parse(" ".join(words), arch)
-    args.data = str(data)
+    args.data, args.save_dir, args.log_file = str(data), "checkpoints", str(data / "log")
     torch.manual_seed(1)
     cfg = convert_namespace_to_omegaconf(args)
-    made = tasks.setup_task(cfg.task)
-    model = made.build_model(cfg.model)
-    settings = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    model = tasks.setup_task(cfg.task).build_model(cfg.model)
+    given = {word[2:].replace("-", "_") for word in words if word.startswith("--")}
+    return OmegaConf.to_container(cfg, resolve=True, enum_to_str=True), given - {"task"}, model.state_dict()
+
+
+def make_checkpoint(path: Path, arch: str, task: str, data: Path, by_hydra: bool) -> None:
+    """Write a checkpoint of an untrained model, whose settings name ``data`` and other files."""
+    settings, given, model = untrained(arch, task, data)
     if by_hydra and isinstance(settings["model"], Namespace):
-        given = vars(settings["model"])
-        known = {word[2:].replace("-", "_") for word in words if word.startswith("--")}
-        kept = {
-            name: given[name] for name in known & given.keys() if name not in ("task", "save_dir", "log_file")
-        }
-        settings["model"] = {"_name": arch, **kept}
+        kept = {name: value for name, value in vars(settings["model"]).items() if name in given}
+        settings = {**settings, "model": {"_name": arch, **kept}}
     torch.save(
         {
             "args": None,
             "cfg": settings,
-            "model": model.state_dict(),
+            "model": model,
             "optimizer_history": [{"num_updates": 1, "optimizer_name": "a", "lr_scheduler_state": {}}],
             "extra_state": {"train_iterator": {"epoch": 1}},
         },

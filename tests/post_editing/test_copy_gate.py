@@ -124,7 +124,7 @@ def test_the_pointer_does_not_go_back_behind_what_was_copied():
     gate.jumps.data.normal_()
     tokens, previous = torch.tensor([[6, SEP, 5, 5, 6, 7, EOS]]), torch.tensor([[EOS, 9, 7, 9, 5, 6, 5]])
     state, encoded = torch.randn(1, 7, 8), torch.randn(1, 7, 8)
-    found = gate(state, encoded, tokens, previous, lambda scores: scores.softmax(-1)).pointer
+    found = gate(state, encoded, tokens, previous).pointer
     assert found.isfinite().int().argmax(2).tolist() == [[2, 2, 2, 2, 2, 5, 5]]
     assert found[0, :, -1].isfinite().all()
 
@@ -137,7 +137,7 @@ def test_untrained_gates_copy_exactly_and_learn(alpha):
     gate = CopyGate(8, alpha, SEP, PAD, EOS).double()
     tokens, target, previous = lines(random.Random(3), True)
     state, encoded = (torch.randn(*each.shape, 8, dtype=torch.float64) for each in (target, tokens))
-    found = gate(state, encoded, tokens, previous, lambda scores: entmax(scores, alpha))
+    found = gate(state, encoded, tokens, previous)
     assert torch.equal(entmax(found.gate, alpha)[..., 0], torch.ones(target.shape))
     assert torch.equal(entmax(found.pointer, alpha).amax(-1), torch.ones(target.shape))
     place, copied, _ = gate.targets(found.translation, previous, target)

@@ -62,7 +62,7 @@ def test_the_output_is_the_mixture_by_the_definition():
     torch.testing.assert_close(again, log_p.exp())
 
 
-@pytest.mark.parametrize(("gate", "alone"), [(5, -9), (-5, -9), (0, 9)])
+@pytest.mark.parametrize(("gate", "alone"), [(5, -9), (0, 9)])
 def test_without_a_machine_translation_everything_is_written(gate, alone):
     """The first line has no separator: its probabilities are those of the vocabulary, whatever gates say."""
     model, sample = disturbed(), batch()
@@ -94,18 +94,6 @@ def test_a_sentence_left_alone_is_repeated_whatever_the_other_gates_say():
     search = SequenceGenerator([model], WORDS, beam_size=2, max_len_b=20)
     found = search.generate([model], {"net_input": {k: v for k, v in sample.items() if k != "target"}})
     assert [best[0]["tokens"].tolist() for best in found] == translations(sample)
-
-
-def test_a_large_penalty_closes_the_gates():
-    model, sample = disturbed(), batch()
-    model.decoder.copy_gate.decision.bias.data[1] += 2
-    inputs = sample["src_tokens"], sample["src_lengths"], sample["prev_output_tokens"]
-    absent = torch.ones(3, len(WORDS), dtype=torch.bool).scatter(1, sample["src_tokens"], False)
-    open_, _ = model(*inputs)
-    model.decoder.new_piece_penalty = 50.0
-    closed, _ = model(*inputs)
-    for p, possible in ((open_, True), (closed, False)):
-        assert bool((p.exp()[absent.unsqueeze(1).expand_as(p)] > 0).any()) == possible
 
 
 def criterion(smoothing=0.0):

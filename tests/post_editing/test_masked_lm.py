@@ -9,8 +9,6 @@ from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from helpers import binarise, parse
 
-from user_dir.errors import UserError
-
 ARCH = "adaptively_sparse_masked_lm"
 HEAD = ("dense.weight", "dense.bias", "layer_norm.weight", "layer_norm.bias", "output.bias")
 LM_SMALL = SMALL.replace(" --max-target-positions 12", "")
@@ -99,13 +97,6 @@ def test_its_checkpoint_is_a_bert(data, tmp_path):
     assert torch.equal(editor.decoder.layers[1].fc1.weight, bert.encoder.layers[1].fc1.weight)
 
 
-def test_a_checkpoint_without_its_dictionary_is_refused(data, tmp_path):
-    path, _ = saved(data, tmp_path)
-    (data / "dict.txt").rename(data / "elsewhere.txt")
-    with pytest.raises(UserError, match=r"cannot read the dictionary .*dict\.txt"):
-        build(f"--bert {path}")
-
-
 def test_it_starts_from_a_bert(data, tmp_path):
     """By whose rate fairseq's optimizer composite trains all but the output layer."""
     path, bert = saved(data, tmp_path)
@@ -115,9 +106,3 @@ def test_it_starts_from_a_bert(data, tmp_path):
     assert not torch.equal(model.head.dense.weight, bert.head.dense.weight)
     new = {name for name, each in model.named_parameters() if getattr(each, "param_group", None) != "bert"}
     assert new == {f"head.{name}" for name in HEAD}
-
-
-def test_a_bert_of_another_size_is_refused(data, tmp_path):
-    path, _ = saved(data, tmp_path)
-    with pytest.raises(UserError, match="--encoder-layers is 1"):
-        masked_lm(f"{SOFTMAX} --bert {path} --encoder-layers 1 --decoder-layers 1")

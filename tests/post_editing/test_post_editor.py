@@ -1,7 +1,5 @@
 """The post-editor against BERT as encoder and decoder in plain torch, with every way of sharing."""
 
-import itertools
-
 import pytest
 import torch
 from editors import (
@@ -18,7 +16,6 @@ from helpers import MODEL_TOLERANCE
 from invariants import assert_scripted_gives_the_same, assert_steps_equal_the_whole
 
 from user_dir.errors import UserError
-from user_dir.models.layers import layers_of
 
 SHARING = ("--share-self-attention", "--tie-context-attention", "--share-feed-forward")
 
@@ -48,17 +45,7 @@ def test_softmax_with_nothing_shared_equals_bert_in_plain_torch(left_pad, drop):
         assert_near(ours, other)
 
 
-def test_alpha_changes_the_output_and_is_learned():
-    sample = batch()
-    model = build()
-    loss(model, sample).backward()
-    for attentions in model.attentions().values():
-        for attention in attentions:
-            assert attention.alpha.a.grad.abs().min() > 0
-    assert not torch.allclose(loss(model, sample), loss(build(SOFTMAX), sample))
-
-
-@pytest.mark.parametrize("flags", [[*c] for n in range(4) for c in itertools.combinations(SHARING, n)])
+@pytest.mark.parametrize("flags", [[flag] for flag in SHARING] + [[*SHARING]])
 def test_each_flag_shares_what_it_says(flags):
     """Shared parameters count once, and their gradient is the sum of those of an unshared model."""
     sample = batch()
@@ -86,22 +73,6 @@ def count(model) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_alphas_and_layer_norms_are_never_shared():
-    model = build(" ".join(SHARING))
-    owners = [
-        module
-        for module in model.modules()
-        if type(module).__name__ in ("Alpha", "LayerNorm", "FusedLayerNorm")
-    ]
-    assert len(owners) == len(set(map(id, owners))) == 6 + 2 + 2 * (2 + 3)
-
-
-def test_layer_drop_leaves_no_layer_out():
-    model = build(" ".join((*SHARING, "--encoder-layerdrop 0.9 --decoder-layerdrop 0.9")))
-    for source, layer in zip(layers_of(model.encoder), layers_of(model.decoder)):
-        assert layer.fc1 is source.fc1 and layer.encoder_attn.q_proj is source.self_attn.q_proj
-
-
 @pytest.mark.parametrize("flags", ["", "--share-self-attention"])
 def test_context_attention_starts_from_self_attention(flags):
     given, other = build(flags), build(f"{flags} --context-init random")
@@ -113,15 +84,13 @@ def test_context_attention_starts_from_self_attention(flags):
                 assert ours is not its
 
 
-@pytest.mark.parametrize("left_pad", [False, True])
 @pytest.mark.parametrize("flags", ["", "--drop-sep --share-self-attention"])
-def test_incremental_decoding_equals_teacher_forcing(left_pad, flags):
-    assert_steps_equal_the_whole(build(flags).eval(), batch(left_pad))
+def test_incremental_decoding_equals_teacher_forcing(flags):
+    assert_steps_equal_the_whole(build(flags).eval(), batch())
 
 
-@pytest.mark.parametrize("flags", ["--new-piece-penalty 1.5", "--drop-sep"])
-def test_torchscript(flags):
-    assert_scripted_gives_the_same(build(flags).eval(), batch())
+def test_torchscript():
+    assert_scripted_gives_the_same(build("--new-piece-penalty 1.5 --drop-sep").eval(), batch())
 
 
 def test_the_penalty_is_for_pieces_that_are_not_in_the_input():

@@ -6,7 +6,7 @@ import pytest
 
 from user_dir.corpora import load_corpus
 from user_dir.post_editing.scoring import changes, gain, with_case_of
-from user_dir.translation.scoring import ScoredSplit, make_ter, natural_text
+from user_dir.translation.scoring import ScoredSplit, make_ter
 
 ACCENTS = str.maketrans("äöüé", "aoue")
 
@@ -73,12 +73,6 @@ def test_case_is_ignored_unless_it_is_copied(tmp_path):
     assert split.case == "from_translation" and split.lines(HYPOTHESES) == PE
     assert "case:mixed" in found["bleu_signature"] and found["ter"] == 0
     assert split.lines(HYPOTHESES[1:], left_out=[0]) == PE[1:]
-
-
-def test_characters_that_the_bert_parts_are_joined(tmp_path):
-    corpus = prepared(tmp_path, "wordpiece: vocab.txt")
-    assert natural_text(corpus.description, "zh")("中 国 BERT is") == "中国BERT is"
-    assert natural_text(corpus.description, "de")("zwei Wörter") == "zwei Wörter"
 
 
 def test_gain_counts_edits():

@@ -1,5 +1,7 @@
 """Positions that start again and segments, against counting token by token."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -18,7 +20,8 @@ ROWS = [
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize("separator", [SEP, None])
 def test_equals_counting(left, separator):
-    module = SegmentedPositions(8, 4, PAD, separator)
+    cfg = SimpleNamespace(max_source_positions=8, max_target_positions=8)
+    module = SegmentedPositions(cfg, torch.nn.Embedding(10, 4, PAD), separator)
     longest = max(map(len, ROWS))
     padded = [[PAD] * (longest - len(row)) * left + row for row in ROWS]
     tokens = torch.tensor([row + [PAD] * (longest - len(row)) for row in padded])
@@ -32,10 +35,3 @@ def test_equals_counting(left, separator):
             if token == separator and segment == 0:
                 place, segment = 0, 1
         assert torch.equal(embedded[source.ne(PAD)], torch.stack(expected))
-
-
-def test_shared_tables():
-    encoder, decoder = SegmentedPositions(8, 4, PAD, SEP), SegmentedPositions(8, 4, PAD)
-    decoder.share(encoder)
-    assert decoder.positions is encoder.positions and decoder.segments is encoder.segments
-    assert sum(parameter.numel() for parameter in torch.nn.ModuleList([encoder, decoder]).parameters()) == 40

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from ..attention import Alpha
 from ..attention.types import ATTENTION_TYPES
-from ..checkpoints import averaged_updates, load_checkpoint, model_name, save_checkpoint
+from ..checkpoints import AVERAGED, load_checkpoint, model_name, model_settings, save_checkpoint
 from ..corpora import Corpus, load_corpus
 from ..entmax import entmax_loss
 from ..errors import UserError
@@ -51,7 +51,8 @@ def load_model(checkpoint: str | Path, corpus: Corpus, *, language: str | None =
     if model == "transformer":
         with tempfile.TemporaryDirectory() as folder:
             converted = Path(folder) / "softmax.pt"
-            save_checkpoint(from_stock(state, 1.0), converted)
+            state["cfg"]["model"] = from_stock(model_settings(state), 1.0)
+            save_checkpoint(state, converted)
             return loading.load_model(converted, corpus, direction, cpu=cpu)
     if model not in OURS:
         raise UserError(
@@ -93,7 +94,7 @@ class Split:
         return {
             "checkpoint": str(self.checkpoint),
             "update": next(alphas).updates or None,
-            "averaged": averaged_updates(load_checkpoint(self.checkpoint)),
+            "averaged": load_checkpoint(self.checkpoint).get(AVERAGED),
             "corpus": self.corpus.name,
             "subset": self.name,
             "source_lang": self.direction[0],

@@ -20,10 +20,12 @@ def main(argv=None) -> None:
     args = parser.parse_args(argv)
     output = args.output or args.path.with_name(f"{args.path.stem}.entmax.pt")
 
-    from ..checkpoints import load_checkpoint, save_checkpoint
+    from ..checkpoints import load_checkpoint, model_settings, save_checkpoint
     from ..files import check_output
     from ..models.transformer import from_stock
 
     check_output(output, [args.path])
-    save_checkpoint(from_stock(load_checkpoint(args.path, optimizer=True), args.alpha), output)
+    state = load_checkpoint(args.path, optimizer=True)
+    state["cfg"]["model"] = from_stock(model_settings(state), args.alpha)
+    save_checkpoint(state, output)
     print(f"{output}: adaptively_sparse_transformer with α = {args.alpha:g} in every head")

@@ -1,9 +1,7 @@
 """Checkpoints of fairseq: read without running code, written whole, and resumed as if never stopped."""
 
 import copy
-import itertools
 import logging
-import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,17 +16,15 @@ from fairseq.trainer import Trainer
 
 from ..checkpoints import (
     KEY,
-    OPTIMIZER,
     Vocabulary,
     fingerprints_of,
     forget_files,
-    load_checkpoint,
     pieces_file,
     read_checkpoint,
     require_same,
     save_checkpoint,
 )
-from ..errors import UserError, exit_on_user_error
+from ..errors import exit_on_user_error
 from ..files import copy_file
 from . import around
 
@@ -59,28 +55,12 @@ def install() -> None:
 @around(checkpoint_utils, "load_checkpoint_to_cpu")
 def read(load, path: str, *args, **kwargs) -> dict:
     """Compare a checkpoint with the vocabulary that it is read for; end the command if it cannot be read."""
-    try:
+    with exit_on_user_error():
         state = load(path, *args, **kwargs)
-    except UserError as error:  # which trainer and hydra would print a traceback for, as it is an Exception
-        raise SystemExit(error.code + _way_on(Path(path))) from None
     compare = _comparison.get()
     if compare is not None:
         compare(state, path)
     return state
-
-
-def _way_on(broken: Path) -> str:
-    """Which checkpoint to resume from, if the last one is broken."""
-    if not broken.name.startswith("checkpoint_last"):
-        return ""
-    others = [path for path in broken.parent.glob("checkpoint*.pt") if path != broken]
-    for path in sorted(others, key=lambda each: each.stat().st_mtime, reverse=True):
-        try:
-            if load_checkpoint(path, optimizer=True)[OPTIMIZER] is not None:
-                return f"; to resume from the one before, copy {path} over it"
-        except UserError:
-            continue
-    return "; remove it to train from scratch"
 
 
 # ------------------------------------------------------------------------------------ written whole
@@ -193,18 +173,6 @@ def resume(load, self, *args, **kwargs):
 
 # ----------------------------------------------------------------------------------------- resuming
 
-
-@around(checkpoint_utils, "load_checkpoint")
-def load_unless_finished(load, cfg, trainer, **iterator):
-    """End a run that has made all updates; fairseq counts them only after one more."""
-    restored = load(cfg, trainer, **iterator)
-    updates, limit = trainer.get_num_updates(), trainer.cfg.optimization.max_update
-    if limit and limit <= updates:
-        logger.info("nothing to train: %d updates are done and --max-update is %d", updates, limit)
-        raise SystemExit(0)
-    return restored
-
-
 PATIENCE = "patience"
 """Where a checkpoint keeps the best value of early stopping, and the number of validations since then."""
 
@@ -221,19 +189,23 @@ def save_with_patience(save, self, filename, extra_state):
 
 
 @around(checkpoint_utils, "load_checkpoint")
-def resume_with_patience(resume, cfg, trainer, **iterator):
-    """Count on when resuming, and end a run that has stopped early."""
-    restored = resume(cfg, trainer, **iterator)
+def load_unless_finished(load, cfg, trainer, **iterator):
+    """Go on counting for ``--patience``; end a run that has stopped early, or has made all its updates.
+
+    fairseq counts the updates only after one more.
+    """
+    restored = load(cfg, trainer, **iterator)
+    updates, limit = trainer.get_num_updates(), trainer.cfg.optimization.max_update
+    if limit and limit <= updates:
+        _end(f"{updates} updates are done and --max-update is {limit}")
     state = (restored[0] or {}).get(PATIENCE)
-    forgets = trainer.get_num_updates() == 0 or cfg.reset_optimizer or cfg.reset_meters  # its best value, too
-    if not state or forgets or state["metric"] != cfg.best_checkpoint_metric or math.isnan(state["best"]):
-        return restored
-    for function in _counters():
-        function.best, function.num_runs = state["best"], state["validations"]
-    if 0 < cfg.patience <= state["validations"]:
-        count = f"{cfg.best_checkpoint_metric} has not improved for {state['validations']} validations"
-        logger.info("nothing to train: %s, and --patience is %d", count, cfg.patience)
-        raise SystemExit(0)
+    forgets = updates == 0 or cfg.reset_optimizer or cfg.reset_meters  # its best value, too
+    if state and not forgets and state["metric"] == cfg.best_checkpoint_metric:
+        for function in _counters():
+            function.best, function.num_runs = state["best"], state["validations"]
+        if 0 < cfg.patience <= state["validations"]:
+            count = f"{state['metric']} has not improved for {state['validations']} validations"
+            _end(f"{count}, and --patience is {cfg.patience}")
     return restored
 
 
@@ -242,6 +214,11 @@ def _counters() -> list[Any]:
     modules = (sys.modules.get(name) for name in ("fairseq_cli.train", "__main__"))
     functions = (getattr(module, "should_stop_early", None) for module in modules)
     return [function for function in functions if callable(function)]
+
+
+def _end(reason: str) -> None:
+    logger.info("nothing to train: %s", reason)
+    raise SystemExit(0)
 
 
 LAST = "checkpoint_last.pt"
@@ -253,12 +230,11 @@ OTHERS = ("finetune_from_model", "continue_once")
 def load_or_resume(load, cfg, trainer, **iterator):
     """Resume from ``checkpoint_last.pt`` if the same command wrote it.
 
-    fairseq reads the file of ``--restore-file``, and applies ``--reset-optimizer`` and the like, whenever a
-    training starts, so that a command that is repeated starts again and overwrites what it did. If the file
-    does not exist, it trains from scratch.
+    fairseq reads the file of ``--restore-file``, and applies resets, whenever a training starts, so that a
+    repeated command starts again and overwrites what it did. Without the file, it trains from scratch.
     """
     last = Path(cfg.save_dir) / f"checkpoint_last{trainer.checkpoint_suffix}.pt"
-    asked, of_another = _beginning(cfg), False
+    asked = _beginning(cfg)
     if any(asked.values()) and last.is_file():
         with exit_on_user_error():
             settings = (read_checkpoint(last).get("cfg") or {}).get("checkpoint") or {}
@@ -268,17 +244,12 @@ def load_or_resume(load, cfg, trainer, **iterator):
             cfg.restore_file = LAST
             for name in RESETS:
                 cfg[name] = False
-        else:
-            file = asked["restore_file"]
-            of_another = file is not None and Path(file).resolve() != last.resolve()
-    _require_file(cfg, last)
-    restored = load(cfg, trainer, **iterator)
-    if of_another and trainer.data_parallel_rank == 0:
-        names = (last.with_name(f"{last.name}.{number}") for number in itertools.count(1))
-        kept = next(name for name in names if not name.exists())
-        last.rename(kept)
-        logger.warning("%s is of another command; it is kept as %s", last, kept.name)
-    return restored
+    file = cfg.restore_file
+    if file == LAST:
+        file = None if last.is_file() else cfg.get("continue_once")
+    if file is not None and not Path(file).is_file() and Path(file).resolve() != last.resolve():
+        raise SystemExit(f"error: there is no file {file} to begin with")
+    return load(cfg, trainer, **iterator)
 
 
 def _beginning(settings) -> dict:
@@ -286,11 +257,3 @@ def _beginning(settings) -> dict:
     file = settings.get("restore_file")
     others = {name: settings.get(name) or None for name in (*RESETS, *OTHERS)}
     return {"restore_file": None if file == LAST else file, **others}
-
-
-def _require_file(cfg, last: Path) -> None:
-    file = cfg.restore_file
-    if file == LAST:
-        file = None if last.is_file() else cfg.get("continue_once")
-    if file is not None and not Path(file).is_file() and Path(file).resolve() != last.resolve():
-        raise SystemExit(f"error: there is no file {file} to begin with")

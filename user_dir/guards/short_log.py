@@ -1,18 +1,16 @@
 """A short log of trainings on the terminal, if the environment asks for it, as ``train.py`` does.
 
 fairseq fills the terminal with its settings, the model, and log lines of about 400 columns. With
-``ADAPTIVELY_SPARSE_LOG=short``, the terminal shows a line per log interval and validation, and a progress bar
-for the whole run; the log file still gets everything.
+``ADAPTIVELY_SPARSE_LOG=short``, the terminal shows a line per log interval and validation; the log file still
+gets everything.
 """
 
 import logging
 import os
-import sys
 from typing import Any
 
 from fairseq import checkpoint_utils
 from fairseq.logging import progress_bar
-from tqdm import tqdm
 
 from ..attention.types import ATTENTION_TYPES
 from . import put_around
@@ -38,8 +36,6 @@ class Run(logging.Handler):
         super().__init__(logging.INFO)
         self.shown = False  # only in the first worker
         self.trainer: Any = None
-        self.bar: tqdm | None = None
-        self.total = 0  # number of updates; 0 if unknown
 
     def take_over_terminal(self, verify, save_dir: str) -> None:
         """Replace the handlers that log to the terminal, before fairseq logs its settings."""
@@ -52,17 +48,16 @@ class Run(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show warnings, our messages, and a few of fairseq's."""
-        ours = record.name.split(".")[0] == __name__.split(".")[0]
         text = record.getMessage()
         if record.levelno >= logging.WARNING:
             self.say(f"{record.levelname.lower()}: {text}")
-        elif ours or text.startswith(KEPT):
+        elif record.name.startswith(__package__.split(".")[0]) or text.startswith(KEPT):
             self.say(text)
 
     def start(self, load, cfg, trainer, **iterator):
         """Show what is being trained, and where the full log is."""
         restored = load(cfg, trainer, **iterator)
-        self.trainer, self.total = trainer, trainer.cfg.optimization.max_update or 0
+        self.trainer = trainer
         model, settings = trainer.get_model(), trainer.cfg.model
         size = sum(parameter.numel() for parameter in model.parameters())
         name = getattr(settings, "_name", None) or getattr(settings, "arch", "model")
@@ -78,46 +73,34 @@ class Run(logging.Handler):
     def short_log(self, build, iterator, log_format=None, *rest, **more) -> "ShortLog":
         """Build fairseq's progress bar, and ours around it."""
         whole = build(iterator, log_format or "simple", *rest, **more)
-        return ShortLog(whole, len(iterator), self, more.get("epoch"), training=more.get("prefix") is None)
-
-    def advance(self, updates_per_epoch: int) -> None:
-        """Set the bar, which is there if stderr is a terminal, to the number of updates."""
-        updates = self.trainer.get_num_updates()
-        if self.bar is None and self.shown:
-            epochs = self.trainer.cfg.optimization.max_epoch or 0
-            self.total = min(filter(None, [self.total, epochs * updates_per_epoch]), default=0)
-            settings = {"initial": updates, "total": self.total or None, "disable": None, "leave": False}
-            self.bar = tqdm(desc="training", unit="update", dynamic_ncols=True, **settings)
-        if self.bar is not None:
-            self.bar.update(updates - self.bar.n)
+        limits = self.trainer.cfg.optimization
+        limits = limits.max_update or 0, (limits.max_epoch or 0) * len(iterator)
+        total = min(filter(None, limits), default=0)
+        return ShortLog(whole, len(iterator), self, more.get("epoch") or 0, total, more.get("prefix") is None)
 
     def say(self, text: str) -> None:
-        """Print a line above the bar."""
+        """Print a line."""
         if self.shown:
-            tqdm.write(text, file=sys.stdout)
-            sys.stdout.flush()
+            print(text, flush=True)
 
 
 class ShortLog(progress_bar.BaseProgressBar):
     """fairseq's progress bar, which logs to files, with additional short lines for the terminal."""
 
-    def __init__(self, whole, length: int, run: Run, epoch: int | None, training: bool):
-        self.whole, self.run, self.epoch, self.training = whole, run, epoch or 0, training
+    def __init__(self, whole, length: int, run: Run, epoch: int, total: int, training: bool):
+        self.whole, self.run, self.epoch, self.total, self.training = whole, run, epoch, total, training
         self.length = length  # fairseq's wrappers for TensorBoard and the like have none
 
     def __len__(self) -> int:
         return self.length
 
     def __iter__(self):
-        for batch in self.whole:
-            if self.training:
-                self.run.advance(self.length)
-            yield batch
+        return iter(self.whole)
 
     def log(self, stats, tag=None, step=None) -> None:
         """Log within an epoch; fairseq calls this once per interval."""
         self.whole.log(stats, tag, step)
-        self.run.say(training_line(stats, step or 0, self.run.total, self.epoch))
+        self.run.say(training_line(stats, step or 0, self.total, self.epoch))
 
     def print(self, stats, tag=None, step=None) -> None:
         """Log at the end of an epoch or a validation."""
@@ -131,19 +114,12 @@ class ShortLog(progress_bar.BaseProgressBar):
 
 
 def training_line(stats: dict, update: int, total: int, epoch: int) -> str:
-    """Update, epoch, loss, perplexity, mean α of each attention type, learning rate and words per second.
-
-    A latent alignment adds the source positions per word, and the share of words for which these are
-    certified to be all.
-    """
+    """Update, epoch, loss, perplexity, mean α of each attention type, learning rate and words per second."""
     count = f"{update:>{len(str(total))}}/{total}" if total else f"update {update}"
     parts = [count, f"epoch {epoch}", *_shown(stats, "loss", "ppl", digits=4)]
     alphas = [_number(stats, f"alpha_{name}_mean") for name in ATTENTION_TYPES]
     if any(alpha is not None for alpha in alphas):
         parts.append("α " + " ".join("-" if alpha is None else f"{alpha:.2f}" for alpha in alphas))
-    positions, certified = (_number(stats, f"alignment_{name}") for name in ("positions", "certified"))
-    if positions is not None and certified is not None:
-        parts.append(f"{positions:.1f} positions, {certified:.0%} certified")
     parts += _shown(stats, "lr", digits=3)
     words = _number(stats, "wps")
     if words is not None:

@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 from argparse import Namespace
-from collections.abc import Iterator
 from importlib.util import find_spec
 from unittest.mock import patch
 
@@ -183,10 +182,6 @@ def build_optimizer(build, self, cfg, params):
 
 # --------------------------------------------------------------------------------------- validation
 
-# fairseq's unknown symbols of both sides → characters that match no other: as words they have most letters
-# in common.
-_UNKNOWN = {"UNKNOWNTOKENINREF": "\ue000", "UNKNOWNTOKENINHYP": "\ue001"}
-
 
 @around(TranslationTask, "_inference_with_bleu")
 def score_by_language(inference, self, generator, sample, model):
@@ -201,16 +196,10 @@ def score_by_language(inference, self, generator, sample, model):
     def corpus_bleu(hypotheses, references, **options):
         if options or tokenizer == "13a":
             return stock(hypotheses, references, **options)
-        return stock(_marked(hypotheses), list(map(_marked, references)), tokenize=tokenizer)
+        return stock(hypotheses, references, tokenize=tokenizer)
 
     with patch.object(sacrebleu, "corpus_bleu", corpus_bleu):
         return inference(self, generator, sample, model)
-
-
-def _marked(lines: list[str]) -> list[str]:
-    for word, character in _UNKNOWN.items():
-        lines = [line.replace(word, character) for line in lines]
-    return lines
 
 
 # ---------------------------------------------------------------------------------- label smoothing
@@ -224,7 +213,8 @@ PART = 1 << 18  # scores at a time: in float32 they fit into a processor's cache
 def compute_loss(compute, self, model, net_output, sample, reduce=True):
     """Compute the loss in parts where it is known to be the sum over rows of scores, on a CPU."""
     scores = net_output[0]
-    if not reduce or self.ignore_prefix_size or scores.device.type != "cpu" or not _is_softmax(model):
+    on_cpu = scores.device.type == "cpu" and scores.dtype != torch.float16
+    if not reduce or self.ignore_prefix_size or not on_cpu or not _is_softmax(model):
         return compute(self, model, net_output, sample, reduce=reduce)
     target = model.get_targets(sample, net_output)
     return SmoothedLoss.apply(scores.flatten(0, -2), target.reshape(-1, 1), self.eps, self.padding_idx)
@@ -247,35 +237,25 @@ class SmoothedLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx, scores: Tensor, target: Tensor, epsilon: float, ignored: int) -> tuple[Tensor, Tensor]:
         """Loss and negative log-likelihood, both scalars, of scores (N, V) and targets (N, 1)."""
-        ctx.other = epsilon / (scores.size(-1) - 1)
-        ctx.own, ctx.ignored = 1 - epsilon - ctx.other, ignored
-        ctx.save_for_backward(scores, target)
-        found = []
-        for rows, own in _parts(scores, target):
-            log_p = torch.log_softmax(rows, -1, dtype=_working(scores))
-            found.append(torch.cat([log_p.gather(1, own), log_p.sum(-1, keepdim=True)], 1))
-        nll, smooth = -torch.cat(found).masked_fill_(target == ignored, 0).sum(0)
+        other = epsilon / (scores.size(-1) - 1)
+        own = 1 - epsilon - other
+        size = max(1, PART // scores.size(-1))
+        found, gradient = [], torch.empty_like(scores)
+        for rows, right, part in zip(scores.split(size), target.split(size), gradient.split(size)):
+            log_p = torch.log_softmax(rows, -1, dtype=torch.promote_types(scores.dtype, torch.float32))
+            left_out = right == ignored
+            sums = torch.cat([log_p.gather(1, right), log_p.sum(-1, keepdim=True)], 1)
+            found.append(sums.masked_fill_(left_out, 0))
+            if ctx.needs_input_grad[0]:
+                p = log_p.exp_().sub_(other).scatter_add_(1, right, log_p.new_full(right.shape, -own))
+                part.copy_(p.masked_fill_(left_out, 0))
+        nll, smooth = -torch.cat(found).sum(0)
+        ctx.save_for_backward(gradient)
         ctx.mark_non_differentiable(nll)
-        return ctx.own * nll + ctx.other * smooth, nll
+        return own * nll + other * smooth, nll
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor, _) -> tuple:
         """The gradient of the scores."""
-        scores, target = ctx.saved_tensors
-        result = torch.empty_like(scores)
-        weights = torch.where(target == ctx.ignored, 0, grad)
-        for rows, own, weight, part in _parts(scores, target, weights, result):
-            p = torch.softmax(rows, -1, dtype=_working(scores)).sub_(ctx.other)
-            p.scatter_add_(1, own, p.new_full(own.shape, -ctx.own))
-            part.copy_(p.mul_(weight))
-        return result, None, None, None
-
-
-def _parts(scores: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    size = max(1, PART // scores.size(-1))
-    return zip(*(tensor.split(size) for tensor in (scores, *others)), strict=True)
-
-
-def _working(scores: Tensor) -> torch.dtype:
-    return torch.promote_types(scores.dtype, torch.float32)
+        return ctx.saved_tensors[0] * grad, None, None, None

@@ -11,7 +11,6 @@ import torch
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.search import BeamSearch, Sampling
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
-from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
 from ..errors import UserError
@@ -198,13 +197,6 @@ def tell_unfinished(search, self, models, sample, **kwargs):
         told = "a translation reached the limit of %d pieces, and may lack its end (this is said once)"
         logger.warning(told, longest(self, sample["net_input"]["src_tokens"]))
     return found
-
-
-@around(TranslationTask, "_inference_with_bleu")
-def validate_in_silence(inference, self, generator, sample, model):
-    """Say nothing in validation, where a model that has learned little repeats itself."""
-    generator.tells_unfinished = False
-    return inference(self, generator, sample, model)
 
 
 def longest(generator: SequenceGenerator, source: Tensor) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from pathlib import Path
@@ -13,7 +14,6 @@ from torch import Tensor, distributed
 from ..attention import BACKENDS, Alpha, AlphaConfig, unavailable
 from ..attention.length_scaling import LengthScaling
 from ..attention.normalizers import NORMALIZERS
-from ..checkpoints import require_finite
 from ..errors import UserError, exit_on_user_error
 from ..files import write_text
 from .layers import layers_of
@@ -45,14 +45,14 @@ class AlphaLog:
 
         ``alphas``: for each attention type, α by layer and head.
         """
-        if self.last is None:
-            self.last = self._open(update)
-        if update % self.interval or update <= self.last:
-            return
-        line = {"update": update}
-        for attention_type, layers in alphas.items():
-            line[attention_type] = [[round(alpha, 6) for alpha in layer] for layer in layers]
         try:
+            if self.last is None:
+                self.last = self._open(update)
+            if update % self.interval or update <= self.last:
+                return
+            line = {"update": update}
+            for attention_type, layers in alphas.items():
+                line[attention_type] = [[round(alpha, 6) for alpha in layer] for layer in layers]
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
@@ -61,26 +61,21 @@ class AlphaLog:
 
     def _open(self, update: int) -> int:
         """Prepare the file for training that continues from ``update``; returns the last update in it."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            filled = self.path.exists() and self.path.stat().st_size
-            text = self.path.read_text(encoding="utf-8") if filled else ""
-            if update == 0 and text:
-                number = 1
-                while (kept := self.path.with_name(f"{self.path.name}.{number}")).exists():
-                    number += 1
-                self.path.rename(kept)
-                logger.info("--alpha-log %s is of an earlier run; kept as %s", self.path, kept)
-                return -1
-        except (OSError, ValueError) as error:
-            raise UserError(f"cannot read --alpha-log {self.path}: {error}") from None
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        if not text:
+            return -1
+        if update == 0:
+            names = (self.path.with_name(f"{self.path.name}.{number}") for number in itertools.count(1))
+            kept = next(path for path in names if not path.exists())
+            self.path.rename(kept)
+            logger.info("--alpha-log %s is of an earlier run; kept as %s", self.path, kept)
+            return -1
         # A line that was cut when the run was killed has no line end.
         lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
-        updates = [json.loads(line)["update"] for line in lines]
-        lines = [line for line, other in zip(lines, updates) if other <= update]
-        if text:
-            write_text(self.path, "".join(lines))
-        return updates[len(lines) - 1] if lines else -1
+        lines = [line for line in lines if json.loads(line)["update"] <= update]
+        write_text(self.path, "".join(lines))
+        return json.loads(lines[-1])["update"] if lines else -1
 
 
 class SparseHeads:
@@ -102,11 +97,6 @@ class SparseHeads:
             "decoder_self": [layer.self_attn for layer in decoder],
             "decoder_context": [attention for attention in context if attention is not None],
         }
-
-    @classmethod
-    def hub_models(cls):
-        """No pretrained models are published."""
-        return {}
 
     def set_up_heads(self, args) -> None:
         """Set α, normalizer and backend of every attention, and open the α log; raises UserError."""
@@ -179,8 +169,6 @@ class SparseHeads:
                 "the checkpoint has no α's, so they keep their initial values. To continue training from it, "
                 "use --reset-optimizer, or --finetune-from-model instead of --restore-file"
             )
-        with exit_on_user_error():
-            require_finite(state_dict, "the checkpoint")
         try:
             return super().load_state_dict(state_dict, strict=strict, model_cfg=model_cfg, args=args)
         except RuntimeError as error:

@@ -1,10 +1,9 @@
 """Context attention as a latent alignment: a word's probability, summed over source positions."""
 
 import math
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import torch
-import torch.nn.functional as F
 from fairseq.incremental_decoding_utils import with_incremental_state
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules import FairseqDropout, LayerNorm
@@ -12,12 +11,11 @@ from torch import Tensor, nn
 
 from ..attention import Alpha, AlphaConfig
 from ..attention.dense import attention_scores
-from ..entmax import attention_weights, has_native
-from ..entmax.operators import once_differentiable
+from ..entmax import attention_weights
 from ..entmax.reference import entmax_forward
 from ..errors import UserError
-from ..latent.mixture import check_pairs, first_pairs, kernels, log_mixture, new_results, run_kernel
-from .layers import AdaptivelySparseDecoder, linear, multiply, suits_onednn, use_onednn
+from ..latent import log_mixture
+from .layers import AdaptivelySparseDecoder, linear, use_onednn
 from .settings import alpha_configs, setting
 
 
@@ -112,18 +110,9 @@ class LatentAlignment(nn.Module):
         )
         pairs = self._combined(pairs, state.flatten(0, 1).index_select(0, row))
         chosen_weights = weights[batch, step, candidate]
-        log_p = vocabulary_mixture(pairs, vocabulary, chosen_weights, row, state.size(0) * state.size(1))
+        logits = _logits(pairs, vocabulary)
+        log_p = log_mixture(logits, chosen_weights, row, state.size(0) * state.size(1))
         return log_p.view(state.size(0), state.size(1), -1)
-
-    def _likelihoods(
-        self, state: Tensor, hidden: Tensor, place: Tensor, vocabulary: Tensor
-    ) -> Iterator[Tensor]:
-        """p(y | h, m_a) of all words y (B, T, V), for each candidate of ``place`` (B, T, K)."""
-        from_state = self.state_proj(state)
-        for candidate in place.unbind(2):
-            chosen = hidden.gather(1, candidate.unsqueeze(2).expand(-1, -1, hidden.size(2)))
-            logits = _logits(self._combined(from_state + chosen, state), vocabulary)
-            yield (logits if logits.dtype == torch.float64 else logits.float()).softmax(2)
 
     def distribution(
         self, state: Tensor, keys: Tensor, padding_mask: Optional[Tensor]
@@ -189,8 +178,13 @@ class LatentAlignment(nn.Module):
         keys, hidden = self._source(source, None)
         weights, place = self.distribution(state, keys, padding_mask)
         if not self.soft:
-            candidates = self._likelihoods(state, hidden, place, vocabulary)
-            weights = weights * torch.cat([p.gather(2, target.unsqueeze(2)) for p in candidates], dim=2)
+            from_state, likelihoods = self.state_proj(state), []
+            for candidate in place.unbind(2):
+                chosen = hidden.gather(1, candidate.unsqueeze(2).expand(-1, -1, hidden.size(2)))
+                logits = _logits(self._combined(from_state + chosen, state), vocabulary)
+                p = (logits if logits.dtype == torch.float64 else logits.float()).softmax(2)
+                likelihoods.append(p.gather(2, target.unsqueeze(2)))
+            weights = weights * torch.cat(likelihoods, dim=2)
             weights = weights / weights.sum(2, keepdim=True).clamp_min(1e-30)
         return weights.new_zeros(*weights.shape[:2], keys.size(1)).scatter(2, place, weights)
 
@@ -207,103 +201,6 @@ def _logits(features: Tensor, vocabulary: Tensor) -> Tensor:
     if torch.jit.is_scripting():
         return nn.functional.linear(features, vocabulary)
     return linear(features, vocabulary, None)  # by oneDNN where it is faster
-
-
-BLOCK = 2**22  # logits in one tensor
-
-
-def vocabulary_mixture(
-    features: Tensor, vocabulary: Tensor, weights: Tensor, row: Tensor, rows: int
-) -> Tensor:
-    """log Σ_n π_n softmax(W f_n) over the pairs n of each row: ``log_mixture(linear(f, W), …)``.
-
-    On a CPU, the logits (N, V) are kept in blocks, and their gradient exists one block at a time: half the
-    memory, in tensors of nearly equal size. Large tensors of ever different sizes would leave gaps in memory
-    that is kept between updates, as ``scripts/train.py`` asks for.
-
-    Args:
-        features: f (N, C).
-        vocabulary: W (V, C).
-        weights, row, rows: see :func:`user_dir.latent.log_mixture`.
-
-    Returns:
-        (R, V); see there.
-
-    Raises:
-        ValueError: f is not (N, C), W is not (V, C), or what is said there.
-    """
-    if features.dim() != 2 or vocabulary.dim() != 2 or features.size(1) != vocabulary.size(1):
-        raise ValueError(
-            "features and vocabulary must be (N, C) and (V, C), not "
-            f"{list(features.shape)} and {list(vocabulary.shape)}"
-        )
-    if torch.jit.is_scripting():
-        return log_mixture(F.linear(features, vocabulary), weights, row, rows)
-    return _vocabulary_mixture(features, vocabulary, weights, row, rows)
-
-
-@torch.jit.unused
-def _vocabulary_mixture(
-    features: Tensor, vocabulary: Tensor, weights: Tensor, row: Tensor, rows: int
-) -> Tensor:
-    in_blocks = (
-        features.device.type == "cpu"
-        and features.dtype == vocabulary.dtype == weights.dtype
-        and features.dtype in (torch.float32, torch.float64)
-        and vocabulary.numel() > 0
-        and not torch.is_autocast_enabled("cpu")
-        and has_native("cpu")
-        and kernels.available()
-    )
-    if not in_blocks:
-        return log_mixture(linear(features, vocabulary, None), weights, row, rows)
-    check_pairs(features, weights, row, rows)
-    return _Blockwise.apply(features, vocabulary, weights.contiguous(), first_pairs(row, rows))
-
-
-class _Blockwise(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, features: Tensor, vocabulary: Tensor, weights: Tensor, first: Tensor) -> Tensor:
-        log_p, mixture, pairs = new_results(features, len(first) - 1, len(vocabulary))
-        kept = []
-        for rows, some, offsets in _blocks(first, len(vocabulary)):
-            logits = _product(features[some], vocabulary)
-            results = pairs[some], mixture[rows], log_p[rows]
-            run_kernel("mixture_forward", logits, weights[some], offsets, *results)
-            if any(ctx.needs_input_grad):
-                kept.append(logits)
-        ctx.save_for_backward(features, vocabulary, weights, first, mixture, pairs, *kept)
-        return log_p
-
-    @staticmethod
-    @once_differentiable("vocabulary_mixture cannot be differentiated twice")
-    def backward(ctx: Any, saved: tuple, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        features, vocabulary, weights, first, mixture, pairs, *kept = saved
-        grad_features, grad_weights = torch.empty_like(features), torch.empty_like(weights)
-        grad_vocabulary = torch.zeros_like(vocabulary)
-        grad = grad.contiguous()
-        for logits, (rows, some, offsets) in zip(kept, _blocks(first, len(vocabulary))):
-            grad_logits = torch.empty_like(logits)
-            given = logits, weights[some], offsets, pairs[some], mixture[rows], grad[rows]
-            run_kernel("mixture_backward", *given, grad_logits, grad_weights[some])
-            grad_features[some] = _product(grad_logits, vocabulary.t())
-            grad_vocabulary += _product(features[some].t(), grad_logits.t()).t()
-        return grad_features, grad_vocabulary, grad_weights, None
-
-
-def _blocks(first: Tensor, size: int) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Rows, their pairs, and the first pair of each: at most ``BLOCK`` logits, or one row."""
-    ends, row = first.tolist(), 0
-    while row < len(ends) - 1:
-        start = row
-        while row < len(ends) - 1 and (row == start or (ends[row + 1] - ends[start]) * size <= BLOCK):
-            row += 1
-        yield slice(start, row), slice(ends[start], ends[row]), first[start : row + 1] - ends[start]
-
-
-def _product(x: Tensor, weight: Tensor) -> Tensor:
-    """xWᵀ."""
-    return multiply(x, weight, None) if suits_onednn(x, weight) else x @ weight.t()
 
 
 class LatentAlignmentDecoder(AdaptivelySparseDecoder):
@@ -335,10 +232,9 @@ class LatentAlignmentDecoder(AdaptivelySparseDecoder):
     ) -> Tensor:
         """Log-probabilities (B, T, V), and the alignment (B, T, S) as ``attn``."""
         assert encoder_out is not None
-        source, padding_mask = self._source(encoder_out)
-        x, attention = self.alignment(
-            x, source, padding_mask, self.output_projection.weight, incremental_state
-        )
+        source, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
+        vocabulary = self.output_projection.weight
+        x, attention = self.alignment(x, source, padding, vocabulary, incremental_state)
         attn: List[Optional[Tensor]] = [attention]
         extra["attn"] = attn
         return x
@@ -356,22 +252,6 @@ class LatentAlignmentDecoder(AdaptivelySparseDecoder):
         if self.training and log_probs and not self.alignment.soft:
             return net_output[0]
         return self.get_normalized_probs_scriptable(net_output, log_probs, sample)
-
-    def _source(self, encoder_out: Dict[str, List[Tensor]]):
-        """The encoder's output (S, B, C), and where it is padding (B, S) or None."""
-        padding_mask: Optional[Tensor] = None
-        if len(encoder_out["encoder_padding_mask"]) > 0:
-            padding_mask = encoder_out["encoder_padding_mask"][0]
-        return encoder_out["encoder_out"][0], padding_mask
-
-    @torch.jit.unused
-    def posterior(
-        self, encoder_out: Dict[str, List[Tensor]], prev_output_tokens: Tensor, target: Tensor
-    ) -> Tensor:
-        """The alignment of given target words (B, T): p(a | y_t, y_<t, x), (B, T, S)."""
-        state, _ = self.extract_features(prev_output_tokens, encoder_out)
-        source, padding_mask = self._source(encoder_out)
-        return self.alignment.posterior(state, source, padding_mask, self.output_projection.weight, target)
 
 
 def latent_settings() -> list:
@@ -414,14 +294,11 @@ def latent_alignment(args) -> bool:
         return False
     if args.latent_alignment_top_k < 1:
         raise UserError(f"--latent-alignment-top-k must be at least 1, not {args.latent_alignment_top_k}")
-    if args.adaptive_softmax_cutoff or args.output_alpha != 1 or args.no_cross_attention:
+    others = args.adaptive_softmax_cutoff, args.no_cross_attention, args.quant_noise_scalar
+    if any(others) or args.output_alpha != 1:
         raise UserError(
-            "--latent-alignment replaces the top context attention and needs the whole softmax, so it cannot "
-            "be combined with --adaptive-softmax-cutoff, --output-alpha or --no-cross-attention"
-        )
-    if args.quant_noise_scalar:
-        raise UserError(
-            "--latent-alignment reads the vocabulary's vectors, which --quant-noise-scalar changes"
+            "--latent-alignment cannot be combined with --adaptive-softmax-cutoff, --output-alpha, "
+            "--no-cross-attention or --quant-noise-scalar"
         )
     constant = alpha_configs(args)["decoder_context"].constant if alpha is None else alpha
     if constant is not None and not (1 if soft else math.nextafter(1, 2)) <= constant < math.inf:

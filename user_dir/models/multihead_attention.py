@@ -1,17 +1,15 @@
 """fairseq's multi-head attention with α-entmax instead of softmax."""
 
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, Optional, Tuple
 
 import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
-from ..attention import Alpha, AlphaConfig, AttentionInputs, unsupported
-from ..attention.dense import attention_scores
+from ..attention import Alpha, AlphaConfig, AttentionInputs
 from ..attention.length_scaling import visible_keys
 from ..attention.normalizers import NORMALIZERS
 from ..entmax.checks import check_mask
-from ..errors import UserError, exit_on_user_error
 
 
 def causal_mask(tensor: Tensor) -> Tensor:
@@ -23,11 +21,12 @@ def causal_mask(tensor: Tensor) -> Tensor:
 
 
 class EntmaxMultiheadAttention(MultiheadAttention):
-    """Drop-in replacement for :class:`fairseq.modules.MultiheadAttention` with the same parameters and state.
+    """Replacement for :class:`fairseq.modules.MultiheadAttention` with the same parameters and state.
 
     ``normalizer`` turns scores into weights. It is softmax until the model sets another, so a checkpoint of
     the stock model loads, and at α = 1 the results equal those of the stock module. Training, validation and
-    incremental decoding share one code path.
+    incremental decoding share one code path. There are no keys that see no token (``add_bias_kv`` and
+    ``add_zero_attn``), which none of fairseq's Transformers has.
 
     ``backend`` is that of :func:`~user_dir.attention.attention`. ``fused`` falls back to ``auto`` in
     TorchScript and when weights are requested, which some kernels do not return. If ``discards_weights``, no
@@ -36,7 +35,8 @@ class EntmaxMultiheadAttention(MultiheadAttention):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        # Set by the model; see models/sparse_heads.py.
+        assert self.bias_k is None and not self.add_zero_attn
+        # Set by the model; see heads.py.
         self.alpha = Alpha(self.num_heads, AlphaConfig(attention_normalizer="softmax"))
         self.normalizer = NORMALIZERS["softmax"]()
         self.gated_norm = None  # the normalizer's output_norm; checkpoints have the name of ReLA's
@@ -54,7 +54,6 @@ class EntmaxMultiheadAttention(MultiheadAttention):
         need_weights: bool = True,
         static_kv: bool = False,
         attn_mask: Optional[Tensor] = None,
-        before_softmax: bool = False,
         need_head_weights: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
         """Attend from ``query`` (T, B, C) to ``key`` and ``value`` (S, B, C).
@@ -66,7 +65,6 @@ class EntmaxMultiheadAttention(MultiheadAttention):
             static_kv: the cached keys and values are final (the encoder's output).
             attn_mask: (T, S), floating, added to the scores; or boolean, true where a query must not attend
                 to a key; or :func:`causal_mask`.
-            before_softmax: return the masked scores (B·H, T, S) and the projected values (B·H, S, D).
             need_head_weights: return the weights per head.
 
         Returns:
@@ -76,15 +74,13 @@ class EntmaxMultiheadAttention(MultiheadAttention):
             ValueError: the ``attn_mask`` is neither boolean nor floating.
         """
         tgt_len, bsz, _ = query.size()
-        causal, attn_mask = self._causal(query, attn_mask)
-        k, v, key_padding_mask, attn_mask = self._keys(
-            query, key, value, key_padding_mask, attn_mask, incremental_state, static_kv
-        )
+        if attn_mask is not None:
+            check_mask(attn_mask)
+        causal = attn_mask is not None and attn_mask.numel() == 0
+        if causal:
+            attn_mask = None
+        k, v, key_padding_mask = self._keys(query, key, value, key_padding_mask, incremental_state, static_kv)
         q = self._queries(query, k, key_padding_mask, attn_mask, causal)
-        if before_softmax:
-            scores = attention_scores(q, k, key_padding_mask, attn_mask, causal)
-            return self._unfold_beam(scores, bsz, tgt_len).flatten(0, 1), v.flatten(0, 1)
-
         need_weights = (need_weights or need_head_weights) and not self.discards_weights
         alpha = self.alpha().to(q.device) if torch.jit.is_scripting() else self.alpha.value()
         dropout = self.dropout_module.p if self._drops_weights() else 0.0
@@ -103,36 +99,8 @@ class EntmaxMultiheadAttention(MultiheadAttention):
                 weights = weights.mean(dim=0)
         return self.out_proj(output), weights
 
-    def train(self, mode: bool = True):
-        """Set training mode. Ends the run if the backend is named but does not support training."""
-        if mode and self.backend != "auto":
-            x = self.out_proj.weight.new_empty(1, self.num_heads, 1, self.head_dim)
-            inputs = AttentionInputs(x, x, x, self.alpha.value(), dropout=self.dropout_module.p)
-            reason = unsupported(self.backend, inputs)
-            if reason is not None:
-                with exit_on_user_error():
-                    flag = "--attention-backend"
-                    raise UserError(f"{flag} {self.backend}: {reason}; use {flag} auto")
-        return super().train(mode)
-
-    def _adaptive_prune_heads(self, reserve_head_index: List[Tuple[int, int]]):
-        """Keep these heads' rows of the projections, as fairseq does, and their α's."""
-        self.alpha.keep_heads([first // self.head_dim for first, _ in reserve_head_index])
-        super()._adaptive_prune_heads(reserve_head_index)
-
     def _drops_weights(self) -> bool:
         return self.training or self.dropout_module.apply_during_inference
-
-    def _causal(self, query: Tensor, attn_mask: Optional[Tensor]) -> Tuple[bool, Optional[Tensor]]:
-        """Whether the mask is :func:`causal_mask`; and the mask, None if it is."""
-        if attn_mask is not None:
-            check_mask(attn_mask)
-            if attn_mask.numel() == 0:
-                if self.bias_k is None and not self.add_zero_attn:
-                    return True, None
-                # keys that every query sees
-                return False, query.new_full([query.size(0), query.size(0)], float("-inf")).triu(1)
-        return False, attn_mask
 
     def _queries(
         self,
@@ -162,26 +130,29 @@ class EntmaxMultiheadAttention(MultiheadAttention):
         key: Optional[Tensor],
         value: Optional[Tensor],
         key_padding_mask: Optional[Tensor],
-        attn_mask: Optional[Tensor],
         incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]],
         static_kv: bool,
-    ) -> Tuple[Tensor, Tensor, Optional[Tensor], Optional[Tensor]]:
-        """Keys and values (B, H, S, D), projected, cached, and with those that see no token; their masks."""
+    ) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+        """Keys and values (B, H, S, D), projected and cached, and their key padding mask."""
         if incremental_state is not None and static_kv:
             assert self.encoder_decoder_attention and not self.self_attention
             if "prev_key" in self._get_input_buffer(incremental_state):
                 key = value = None
-        new_k, new_v, key_padding_mask, attn_mask = self._project_keys(
-            query, key, value, key_padding_mask, attn_mask
-        )
-        k, v, key_padding_mask = self._with_cache(
-            new_k, new_v, key_padding_mask, incremental_state, static_kv
-        )
-        if self.add_zero_attn:
-            k, v, key_padding_mask, attn_mask = self._append_zero_attn(
-                k=k, v=v, key_padding_mask=key_padding_mask, attn_mask=attn_mask
-            )
-        return k, v, key_padding_mask, attn_mask
+        k: Optional[Tensor] = None
+        v: Optional[Tensor] = None
+        if self.self_attention:
+            key = value = query
+        elif self.encoder_decoder_attention:
+            if key is not None and self.beam_size > 1 and query.size(1) == key.size(1):
+                # key is repeated for each hypothesis of a sentence
+                key = key.view(key.size(0), -1, self.beam_size, key.size(2))[:, :, 0, :]
+                if key_padding_mask is not None:
+                    key_padding_mask = key_padding_mask.view(-1, self.beam_size, key_padding_mask.size(1))
+                    key_padding_mask = key_padding_mask[:, 0, :]
+            value = key
+        if key is not None and value is not None:
+            k, v = self._split_heads(self.k_proj(key)), self._split_heads(self.v_proj(value))
+        return self._with_cache(k, v, key_padding_mask, incremental_state, static_kv)
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """(T, B, C) to (B, H, T, D), without a copy."""
@@ -193,35 +164,6 @@ class EntmaxMultiheadAttention(MultiheadAttention):
             return x
         x = x.view(x.size(0), self.num_heads, -1, tgt_len, x.size(3)).transpose(1, 2)
         return x.reshape(bsz, self.num_heads, tgt_len, x.size(4))
-
-    def _project_keys(
-        self,
-        query: Tensor,
-        key: Optional[Tensor],
-        value: Optional[Tensor],
-        key_padding_mask: Optional[Tensor],
-        attn_mask: Optional[Tensor],
-    ) -> Tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor], Optional[Tensor]]:
-        """Keys and values (B, H, S, D) and their masks; keys and values are None if they are cached."""
-        if self.self_attention:
-            key = value = query
-        elif self.encoder_decoder_attention:
-            if key is not None and self.beam_size > 1 and query.size(1) == key.size(1):
-                # key is repeated for each hypothesis of a sentence
-                key = key.view(key.size(0), -1, self.beam_size, key.size(2))[:, :, 0, :]
-                if key_padding_mask is not None:
-                    key_padding_mask = key_padding_mask.view(-1, self.beam_size, key_padding_mask.size(1))
-                    key_padding_mask = key_padding_mask[:, 0, :]
-            value = key
-        if key is None or value is None:
-            return None, None, key_padding_mask, attn_mask
-        k = self.k_proj(key)
-        v = self.v_proj(value)
-        if self.bias_k is not None:
-            k, v, key_padding_mask, attn_mask = self._add_bias(
-                k, v, key_padding_mask=key_padding_mask, attn_mask=attn_mask, bsz=k.size(1)
-            )
-        return self._split_heads(k), self._split_heads(v), key_padding_mask, attn_mask
 
     def _with_cache(
         self,

@@ -67,7 +67,8 @@ def flattened(config: type, prefix: str = "") -> list[Setting]:
 
 def alpha_settings() -> list[Setting]:
     """The fields of AlphaConfig, in general and for each attention type, and what else attention has."""
-    settings = [(entry.name, entry.type, _copy(entry)) for entry in fields(AlphaConfig)]
+    general = fields(AlphaConfig)
+    settings = [setting(entry.name, entry.type, entry.default, entry.metadata["help"]) for entry in general]
     for attention_type in ATTENTION_TYPES:
         settings += [
             setting(
@@ -76,7 +77,7 @@ def alpha_settings() -> list[Setting]:
                 None,
                 f"{attention_type.replace('_', ' ')}: {entry.metadata['help']}",
             )
-            for entry in fields(AlphaConfig)
+            for entry in general
         ]
     return [
         *settings,
@@ -123,10 +124,6 @@ def output_settings() -> list[Setting]:
         ),
         setting("output_alpha_updates", int, 0, "in so many updates, linearly"),
     ]
-
-
-def _copy(entry: Field) -> Field:
-    return field(default=entry.default, metadata=dict(entry.metadata))
 
 
 def make_settings(name: str, settings: Iterable[Setting], base: type = FairseqDataclass) -> type:

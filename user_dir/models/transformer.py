@@ -6,12 +6,11 @@ import math
 from argparse import Namespace
 from typing import Optional
 
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.transformer import TransformerConfig, TransformerModel
 from torch import Tensor
 
-from ..checkpoints import model_name, model_settings
-from ..errors import UserError, as_checkpoint_error
+from ..errors import UserError
 from .heads import SparseHeads
 from .latent_alignment import LatentAlignment, LatentAlignmentDecoder, latent_alignment, latent_settings
 from .layers import AdaptivelySparseDecoder, AdaptivelySparseEncoder, output_normalizer
@@ -19,6 +18,7 @@ from .settings import (
     Configured,
     alpha_settings,
     as_namespace,
+    family,
     filled,
     flattened,
     make_settings,
@@ -125,7 +125,10 @@ class AdaptivelySparseTransformerModel(Configured, SparseHeads, TransformerModel
         """The latent alignment of a batch's target words with the source (B, T, S), given the words."""
         given = sample["net_input"]
         encoder_out = self.encoder(given["src_tokens"], src_lengths=given["src_lengths"])
-        return self.decoder.posterior(encoder_out, given["prev_output_tokens"], sample["target"])
+        state, _ = self.decoder.extract_features(given["prev_output_tokens"], encoder_out)
+        source, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
+        vocabulary = self.decoder.output_projection.weight
+        return self.alignment.posterior(state, source, padding, vocabulary, sample["target"])
 
 
 def fill_in(args) -> None:
@@ -147,17 +150,20 @@ def fill_in(args) -> None:
             )
 
 
-def from_stock(state: dict, alpha: float) -> dict:
-    """Convert a checkpoint of fairseq's stock ``transformer`` to this model with α fixed in every head."""
+def from_stock(settings: dict, alpha: float) -> Namespace:
+    """The settings of this model with α fixed in every head, for a checkpoint of fairseq's ``transformer``.
+
+    Args:
+        settings: those of the checkpoint's model.
+        alpha: 1 for the softmax of the checkpoint.
+    """
     if not 1 <= alpha < math.inf:
         raise UserError(f"--alpha must be at least 1 and finite, not {alpha:g}")
-    name = model_name(state)
-    if ARCH_MODEL_NAME_REGISTRY.get(name) != "transformer":
+    name = settings.get("_name") or settings.get("arch")
+    if family(name) != "transformer":
         raise UserError(f"the checkpoint is of a {name}, not of fairseq's stock transformer")
-    with as_checkpoint_error("the checkpoint"):
-        stock = Namespace(**model_settings(state))
-        ARCH_CONFIG_REGISTRY[name](stock)  # make the sizes that its architecture implies explicit
-        settings = filled(NAME, {**vars(stock), "attention_normalizer": "entmax", "fixed_alpha": alpha})
-        settings._name = settings.arch = NAME
-    state["cfg"]["model"] = settings
-    return state
+    stock = Namespace(**settings)
+    ARCH_CONFIG_REGISTRY[name](stock)  # make the sizes that its architecture implies explicit
+    ours = filled(NAME, {**vars(stock), "attention_normalizer": "entmax", "fixed_alpha": alpha})
+    ours._name = ours.arch = NAME
+    return ours

@@ -1,6 +1,6 @@
 """Our encoder and decoder as one BERT: segments, positions that start again, an output layer with a bias."""
 
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional
 
 import torch
 from torch import Tensor, nn
@@ -18,27 +18,22 @@ class SegmentedPositions(nn.Module):
     separator, all tokens belong to one segment: in an encoder to A, in a decoder to B.
 
     Args:
-        max_positions: number of positions of a segment.
-        embed_dim: C.
-        padding_idx: index of the padding token.
+        cfg: fairseq's settings of the model, which say how many positions a segment has.
+        embed_tokens: the word embeddings.
         separator: index of the separator; None for a decoder, which reads segment B only.
     """
 
-    def __init__(self, max_positions: int, embed_dim: int, padding_idx: int, separator: Optional[int] = None):
+    def __init__(self, cfg, embed_tokens: nn.Embedding, separator: Optional[int] = None):
         super().__init__()
-        self.max_positions = max_positions
-        self.padding_idx = padding_idx
+        embed_dim = embed_tokens.embedding_dim
+        self.max_positions = max(cfg.max_source_positions, cfg.max_target_positions)
+        self.padding_idx = embed_tokens.padding_idx
         self.separator = -1 if separator is None else separator
         self.alone = 1 if separator is None else 0
-        self.positions = nn.Embedding(max_positions, embed_dim)
+        self.positions = nn.Embedding(self.max_positions, embed_dim)
         self.segments = nn.Embedding(2, embed_dim)
         for table in (self.positions, self.segments):
             nn.init.normal_(table.weight, std=embed_dim**-0.5)
-
-    def share(self, other: "SegmentedPositions") -> None:
-        """Use the tables of another module."""
-        self.positions = other.positions
-        self.segments = other.segments
 
     def forward(
         self,
@@ -72,20 +67,15 @@ def set_eps(module: nn.Module, eps: float) -> None:
 class BertEncoder(AdaptivelySparseEncoder):
     """Our encoder with BERT's embeddings: words + positions + segments, LayerNorm, dropout.
 
-    With ``drops_separator``, no other token attends to the separator, which is the same as removing it after
-    positions and segments are known.
+    With ``drops_separator``, no other token attends to the separator, as if it were removed afterwards.
     """
 
     def __init__(self, cfg, dictionary, embed_tokens):
         super().__init__(cfg, dictionary, embed_tokens)
         self.separator = separator_of(dictionary.indices)
         if self.separator is None:
-            raise UserError(
-                f"the dictionary has no {SEPARATOR}; prepare the triplets as a corpus, or "
-                "add the symbol to the dictionary"
-            )
-        positions = max(cfg.max_source_positions, cfg.max_target_positions)
-        self.input_positions = build_positions(positions, embed_tokens, self.separator)
+            raise UserError(f"the dictionary has no {SEPARATOR}; prepare the triplets as a corpus")
+        self.input_positions = SegmentedPositions(cfg, embed_tokens, self.separator)
         self.drops_separator = False
 
     def forward(
@@ -96,21 +86,15 @@ class BertEncoder(AdaptivelySparseEncoder):
         token_embeddings: Optional[Tensor] = None,
     ):
         """See fairseq; ``src_tokens`` of the result are used by the decoder."""
-        seen, embeddings = self.embedded(src_tokens, token_embeddings)
-        output = self.forward_scriptable(seen, src_lengths, return_all_hiddens, embeddings)
-        output["src_tokens"] = [src_tokens]
-        return output
-
-    def embedded(
-        self, src_tokens: Tensor, token_embeddings: Optional[Tensor] = None
-    ) -> Tuple[Tensor, Tensor]:
-        """What the layers see (B, S), the rest as padding, and words + positions + segments (B, S, C)."""
         if token_embeddings is None:
             token_embeddings = self.embed_tokens(src_tokens)
+        embeddings = token_embeddings + self.input_positions(src_tokens)
         seen = src_tokens
         if self.drops_separator:
             seen = src_tokens.masked_fill(src_tokens.eq(self.separator), self.padding_idx)
-        return seen, token_embeddings + self.input_positions(src_tokens)
+        output = self.forward_scriptable(seen, src_lengths, return_all_hiddens, embeddings)
+        output["src_tokens"] = [src_tokens]
+        return output
 
 
 class BertDecoder(AdaptivelySparseDecoder):
@@ -122,8 +106,7 @@ class BertDecoder(AdaptivelySparseDecoder):
 
     def __init__(self, cfg, dictionary, embed_tokens, no_encoder_attn=False):
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn)
-        positions = max(cfg.max_source_positions, cfg.max_target_positions)
-        self.embed_positions = build_positions(positions, embed_tokens)
+        self.embed_positions = SegmentedPositions(cfg, embed_tokens)
         self.new_piece_penalty = 0.0
         self.eos = dictionary.eos()
 
@@ -153,10 +136,3 @@ class BertDecoder(AdaptivelySparseDecoder):
         new.scatter_(1, src_tokens.repeat_interleave(beam, 0), 0.0)
         new[:, self.eos] = 0.0
         return new.unsqueeze(1)
-
-
-def build_positions(
-    max_positions: int, embed_tokens: nn.Embedding, separator: Optional[int] = None
-) -> SegmentedPositions:
-    """Position and segment embeddings that match word embeddings."""
-    return SegmentedPositions(max_positions, embed_tokens.embedding_dim, embed_tokens.padding_idx, separator)

@@ -30,10 +30,6 @@ class Translation(NamedTuple):
         inside = (separators.cumsum(1) - separators).gt(0) & tokens.ne(padding)
         return cls(tokens, inside, inside.cumsum(1) - 1)
 
-    def there(self) -> Tensor:
-        """Whether a line has a translation at all: (B,)."""
-        return self.inside.any(1)
-
     def at(self, place: Tensor) -> Tensor:
         """Weight 1 on the token with a number of :attr:`number`, or the last: (T,) → (B, T, S)."""
         last = self.number.amax(1)[:, None]  # (B, 1)
@@ -59,13 +55,11 @@ class CopyGate(nn.Module):
     again and again. The gate reads the decoder state and what the pointer would copy; a second gate, which
     reads the encoder's output at the separator, may leave the whole sentence alone.
 
-    All start such that α-entmax copies with probability 1, token by token, so that an untrained model repeats
-    the machine translation.
+    An untrained one copies with probability 1, token by token: it repeats the machine translation.
 
     Args:
         embed_dim: C.
-        alpha: α of the gates and the pointer, from 1 to 2; with more than 1, probabilities are exactly 0 or
-            1 where scores differ by 1/(α − 1).
+        alpha: α of the gates and the pointer, from 1 to 2.
         separator, padding, eos: indices of these tokens.
     """
 
@@ -86,9 +80,7 @@ class CopyGate(nn.Module):
             for gap in range(LONGEST_GAP + 1):  # what was written replaces as much
                 self.jumps[gap, FARTHEST + gap] = margin
 
-    def forward(
-        self, state: Tensor, encoded: Tensor, tokens: Tensor, previous: Tensor, weights_of
-    ) -> Decisions:
+    def forward(self, state: Tensor, encoded: Tensor, tokens: Tensor, previous: Tensor) -> Decisions:
         """Decide on the last T tokens.
 
         Args:
@@ -96,9 +88,8 @@ class CopyGate(nn.Module):
             encoded: (B, S, C) output of the encoder.
             tokens: (B, S) source lines.
             previous: (B, at least T) the decoder's whole input, which begins with </s>.
-            weights_of: probabilities of scores, α-entmax.
         """
-        translation = self.translation(tokens)
+        translation = Translation.of(tokens, self.separator, self.padding)
         length, fit = self.matches(translation, previous)
         match = fit.max(2)
         pointer = self._jumps(translation, *match)[:, -state.size(1) :]
@@ -106,20 +97,11 @@ class CopyGate(nn.Module):
         pointer = pointer + (query @ encoded.transpose(1, 2)).float()  # (B, T, S)
         ahead = self._ahead(translation, length, *match)[:, -state.size(1) :]
         pointer = pointer.masked_fill(~ahead, -torch.inf)
-        read = weights_of(pointer).type_as(encoded) @ encoded  # (B, T, C)
+        read = entmax(pointer, self.alpha).type_as(encoded) @ encoded  # (B, T, C)
         hidden = nn.functional.gelu(self.reading(torch.cat([state, read], -1)))
-        sentence = self.sentence_scores(translation, encoded)
-        return Decisions(pointer, self.decision(hidden).float(), sentence, translation)
-
-    def translation(self, tokens: Tensor) -> Translation:
-        """Where the machine translation stands in source lines (B, S)."""
-        return Translation.of(tokens, self.separator, self.padding)
-
-    def sentence_scores(self, translation: Translation, encoded: Tensor) -> Tensor:
-        """Scores (B, 2) of leaving sentences alone and of correcting them, from the encoder's (B, S, C)."""
-        at_separator = translation.tokens.eq(self.separator) & ~translation.inside  # one in each line
-        encoded = (encoded * at_separator.unsqueeze(-1).type_as(encoded)).sum(1)
-        return self.sentence(encoded).float()
+        at_separator = tokens.eq(self.separator) & ~translation.inside  # one in each line
+        sentence = self.sentence((encoded * at_separator.unsqueeze(-1).type_as(encoded)).sum(1))
+        return Decisions(pointer, self.decision(hidden).float(), sentence.float(), translation)
 
     def _ahead(self, translation: Translation, length: Tensor, best: Tensor, place: Tensor) -> Tensor:
         """Whether a place (B, T, S) is of the translation, and not behind a match of at least two tokens.
@@ -143,11 +125,7 @@ class CopyGate(nn.Module):
         return self.jumps.float()[gap[..., None], jump]
 
     def matches(self, translation: Translation, previous: Tensor) -> tuple[Tensor, Tensor]:
-        """How many of the last tokens (B, T) stand before each place (B, T, S); and how well it fits.
-
-        At most :data:`LONGEST_MATCH` are counted. Where the beginning of the translation was copied, the next
-        token fits best, whatever repeats itself.
-        """
+        """How many of the last tokens, at most 4, stand before each place (B, T, S); and its fit."""
         tokens, inside = translation.tokens, translation.inside
         first = inside & translation.number.eq(0)
         before = tokens.roll(1, 1).masked_fill(first, self.eos)  # </s> begins the decoder's input
@@ -197,13 +175,10 @@ def _fit(length: Tensor, translation: Translation) -> Tensor:
 class CopyingBertDecoder(BertDecoder):
     """p(y_t) = g_t Σ_s c_ts [mt_s = y_t] + (1 − g_t) softmax(…), with g and c by α-entmax.
 
-    g is the probability of copying, c that of each token of the machine translation
-    (:class:`CopyGate`). A sentence that the gate leaves alone with probability 1 is
-    repeated as it is; without a machine translation, all is written. ``new_piece_penalty`` is also subtracted
-    from the scores of writing and of correcting.
-
-    The output is log p, which log_softmax does not change. The criterion ``post_editing_loss`` needs the
-    features and the ``decisions`` of ``extra``.
+    g is the probability of copying, c that of each token of the machine translation (:class:`CopyGate`). A
+    sentence that the gate leaves alone with probability 1 is repeated as it is; without a machine
+    translation, all is written. ``new_piece_penalty`` is also subtracted from the scores of writing and of
+    correcting. The output is log p; ``post_editing_loss`` needs the features and ``decisions`` of ``extra``.
 
     Source: the gate is that of See et al. 2017 (https://arxiv.org/abs/1704.04368), equations 8 and 9, with
     α-entmax (https://arxiv.org/abs/1905.05702) for sigmoid and softmax.
@@ -228,7 +203,7 @@ class CopyingBertDecoder(BertDecoder):
         beam = x.size(0) // tokens.size(0)  # above 1 if fairseq stores the source once per sentence
         if beam > 1:
             tokens, encoded = tokens.repeat_interleave(beam, 0), encoded.repeat_interleave(beam, 0)
-        decisions = self.copy_gate(x, encoded, tokens, prev_output_tokens, self._weights)
+        decisions = self.copy_gate(x, encoded, tokens, prev_output_tokens)
         extra |= {"decisions": decisions}
         if features_only:
             return x, extra
@@ -241,18 +216,16 @@ class CopyingBertDecoder(BertDecoder):
     def log_mixture(self, logits: Tensor, decisions, length: int) -> Tensor:
         """log p of the last T tokens of ``length`` (B, T, V), −∞ for what has no probability."""
         copying = self._weights(self._penalised(decisions.gate))[..., :1]  # (B, T, 1)
-        alone = self._alone(decisions.sentence, decisions.translation)[:, None, None]
+        there = decisions.translation.inside.any(1)  # (B,) whether there is a translation at all
+        alone = self._weights(self._penalised(decisions.sentence))[:, 1].eq(0) & there
+        alone, there = alone[:, None, None], there[:, None, None]
         pointed = self._weights(decisions.pointer)  # (B, T, S), 0 without a translation
         numbers = torch.arange(length - logits.size(1), length, device=logits.device)
         pointed = torch.where(alone, decisions.translation.at(numbers), pointed)
-        copying = torch.where(alone, 1.0, copying) * decisions.translation.there()[:, None, None]
+        copying = torch.where(alone, 1.0, copying) * there
         p = (1 - copying) * torch.softmax(logits.float(), -1)
         tokens = decisions.translation.tokens[:, None].expand_as(pointed)
         return p.scatter_add(2, tokens, copying * pointed).log()
-
-    def _alone(self, scores: Tensor, translation: Translation) -> Tensor:
-        """Whether sentences with these scores (B, 2) are left alone with probability 1: (B,)."""
-        return self._weights(self._penalised(scores))[:, 1].eq(0) & translation.there()
 
     def _penalised(self, scores: Tensor) -> Tensor:
         return scores - torch.tensor([0.0, self.new_piece_penalty], device=scores.device)

@@ -27,9 +27,9 @@ class PostEditingLossCriterion(FairseqCriterion):
     """For models with ``--copy-gate``: the sum of four losses, which stay finite where probabilities are 0.
 
     The α-entmax loss of the gate for each piece, of the pointer for each that should be copied, and of the
-    decision to leave the sentence alone; and the cross-entropy from the vocabulary of each that should be
-    written. Which these are is told by :meth:`~.copy_gate.CopyGate.targets`. They are logged by name;
-    ``copied`` and ``gate_right`` are the shares of pieces to be copied, and of right decisions.
+    decision to leave the sentence alone; and the cross-entropy of each that should be written (see
+    :meth:`~.copy_gate.CopyGate.targets`). ``copied`` is the share of pieces to be copied, ``gate_right``
+    that of right decisions.
     """
 
     def __init__(self, task, sentence_avg: bool, label_smoothing: float):
@@ -44,9 +44,7 @@ class PostEditingLossCriterion(FairseqCriterion):
         gate = getattr(model.decoder, "copy_gate", None)
         if gate is None:
             with exit_on_user_error():
-                raise UserError(
-                    "--criterion post_editing_loss needs a post-editor with --copy-gate, such as 1.5"
-                )
+                raise UserError("--criterion post_editing_loss needs a post-editor with --copy-gate")
         features, extra = model(**sample["net_input"], features_only=True)
         target, found = sample["target"], extra["decisions"]
         given = found.translation, sample["net_input"]["prev_output_tokens"], target

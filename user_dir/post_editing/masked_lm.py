@@ -76,11 +76,6 @@ class AdaptivelySparseMaskedLM(Configured, SparseHeads, FairseqEncoderModel):
             x = x[masked_tokens]
         return self.head(x), encoder_out
 
-    def get_normalized_probs(self, net_output, log_probs: bool, sample=None) -> Tensor:
-        """(Log-)probabilities of the vocabulary."""
-        logits = net_output[0].float()
-        return torch.log_softmax(logits, -1) if log_probs else torch.softmax(logits, -1)
-
     def max_positions(self) -> int:
         """The longest input, in tokens."""
         return self.encoder.max_positions()
@@ -88,11 +83,7 @@ class AdaptivelySparseMaskedLM(Configured, SparseHeads, FairseqEncoderModel):
 
 @around(MaskTokensDataset, "__getitem__")
 def keep_separators(read, self, index):
-    """Mask no [SEP]: fairseq masks any token, and every eighth line would lose its segments.
-
-    BERT masks words only. The other special tokens are masked as by fairseq, so that other corpora are masked
-    as before.
-    """
+    """Mask no [SEP]: fairseq masks any token, and every eighth line would lose its segments."""
     tokens, separator = read(self, index), separator_of(self.vocab.indices)
     if separator is None or self.skip_masking:
         return tokens

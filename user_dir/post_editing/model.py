@@ -29,18 +29,11 @@ BERT_SETTINGS = [
         "bert",
         Optional[str],
         None,
-        "start from this BERT: a folder as Hugging Face lays it out (config.json, tokenizer and "
-        "model.safetensors or pytorch_model.bin), or a checkpoint of adaptively_sparse_masked_lm",
+        "start from this BERT: a folder as Hugging Face lays it out, or a checkpoint of "
+        "adaptively_sparse_masked_lm",
     ),
-    setting(
-        "layer_norm_eps",
-        Optional[float],
-        None,
-        "ε of every LayerNorm (default: 1e-12, or that of the --bert)",
-    ),
-]
-# Encoder and decoder are one BERT.
-BERT_SETTINGS += [
+    setting("layer_norm_eps", Optional[float], None, "ε of every LayerNorm (default: 1e-12, or the BERT's)"),
+    # Encoder and decoder are one BERT.
     setting("decoder_layers", Optional[int], None, "as many as the encoder's"),
     setting("decoder_attention_heads", Optional[int], None, "as many as the encoder's"),
 ]
@@ -48,49 +41,32 @@ PostEditorSettings = make_settings(
     "PostEditorSettings",
     [
         *BERT_SETTINGS,
-        setting(
-            "decoder_init", str, "bert", "start of the decoder's layers: random, or bert, as the encoder's"
-        ),
+        setting("decoder_init", str, "bert", "start of the decoder's layers: random, or bert, the encoder's"),
         setting(
             "context_init",
             str,
             "self",
-            "start of the context attention's projections: random, or self, a copy of the decoder's "
-            "self-attention",
+            "start of the context attention's projections: random, or self, the self-attention's",
         ),
         setting(
-            "share_self_attention",
-            bool,
-            False,
-            "the self-attention of encoder and decoder share their projections",
+            "share_self_attention", bool, False, "the self-attentions of both sides share their projections"
         ),
-        setting(
-            "tie_context_attention",
-            bool,
-            False,
-            "the decoder's context attention and self-attention share their projections",
-        ),
+        setting("tie_context_attention", bool, False, "context and self-attention share their projections"),
         setting("share_feed_forward", bool, False, "encoder and decoder share their feed-forward networks"),
         setting("drop_sep", bool, False, "remove [SEP] from the input once segments and positions are known"),
-        setting(
-            "ema_warmup",
-            bool,
-            False,
-            "let the decay of --store-ema grow from 0: at most (t + 1) / (t + 10) at update t",
-        ),
+        setting("ema_warmup", bool, False, "decay of --store-ema: at most (t + 1) / (t + 10) at update t"),
         setting(
             "copy_gate",
             Optional[float],
             None,
-            "copy from the machine translation unless a gate opens, which is α-entmax with this α, from 1 to "
-            "2, such as 1.5; train with --criterion post_editing_loss (default: no gate)",
+            "copy from the machine translation unless a gate opens: α-entmax with this α, from 1 to 2; train "
+            "with --criterion post_editing_loss (default: no gate)",
         ),
         setting(
             "new_piece_penalty",
             float,
             0.0,
-            "when translating, subtract this from the logits of pieces that stand neither in the source nor "
-            "in the machine translation, against over-correction",
+            "when translating, subtract this from the logits of pieces that are not in the input",
         ),
     ],
     base=TransformerSettings,
@@ -158,7 +134,8 @@ class AdaptivelySparsePostEditor(AdaptivelySparseTransformerModel):
         bert = start_bert(args)
         model = super().build_model(args, task)
         encoder, decoder = model.encoder, model.decoder
-        decoder.embed_positions.share(encoder.input_positions)
+        for table in ("positions", "segments"):
+            setattr(decoder.embed_positions, table, getattr(encoder.input_positions, table))
         set_eps(model, args.layer_norm_eps)
         encoder.drops_separator = args.drop_sep
         model.ema_warmup = args.ema_warmup  # read by the guard of moving averages

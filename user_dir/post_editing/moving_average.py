@@ -1,13 +1,10 @@
 """fairseq's moving average (``--store-ema``) is wrong for shared parameters and for pre-norm models.
 
 It applies the decay once for each name of a parameter: with shared embeddings and a decay of d, theirs is d³.
-It loads each average as an old checkpoint, so that a Transformer with ``--encoder-normalize-before`` or
-``--decoder-normalize-before`` loses its last norm. And while the decay is constant, the average contains
-mostly the initial parameters for 1/(1 − d) updates; with ``--ema-warmup`` (a flag of the post-editor) the
-decay is at most (t + 1)/(t + 10) at update t, as in TensorFlow and in the code of Correia and Martins 2019.
-A training that begins with a checkpoint without an average ends in a KeyError. fairseq 0.12.2 and later.
-Unnecessary once fairseq averages each parameter once and in place, offers a warm-up, and begins with any
-checkpoint.
+It loads each average as an old checkpoint, so that a pre-norm Transformer loses its last norm. And while the
+decay is constant, the average contains mostly the initial parameters for 1/(1 − d) updates; with
+``--ema-warmup`` the decay is at most (t + 1)/(t + 10) at update t, as in TensorFlow and in the code of
+Correia and Martins 2019. A training that begins with a checkpoint without an average ends in a KeyError.
 """
 
 import logging
@@ -30,7 +27,7 @@ def step_once(step, self, new_model, updates=None):
     if getattr(new_model, "ema_warmup", False) and updates is not None:
         self._set_decay(min(self.get_decay(), (updates + 1) / (updates + 10)))
     state = _first_names(new_model)
-    # Not the model's own: fairseq's removes norms, and ours checks what every update need not pay for.
+    # Not the model's own, which takes it for an old checkpoint and removes norms.
     self.restore = lambda average, **_: nn.Module.load_state_dict(self.model, average, strict=False)
     try:
         return step(self, SimpleNamespace(state_dict=lambda: state), updates)

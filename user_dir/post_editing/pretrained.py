@@ -31,10 +31,6 @@ from ..models.settings import filled
 SIZES = ("embed_dim", "ffn_embed_dim", "layers", "attention_heads")
 GROUP = "bert"  # of its parameters, for fairseq's optimizer composite; new ones are of "default"
 PADDING = re.compile(r"madeupword\d+")  # symbols that fill a dictionary up to a multiple of 8
-_LAYER_MODULES = (
-    *(f"self_attn.{name}_proj" for name in ("q", "k", "v", "out")),
-    *("self_attn_layer_norm", "fc1", "fc2", "final_layer_norm"),
-)
 # Hugging Face's name → ours, for the parts of a name before weight or bias.
 _EMBEDDINGS = {
     "embeddings.word_embeddings": "embed_tokens",
@@ -57,30 +53,17 @@ _ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_accurate", "relu": "relu"}
 
 @dataclass(frozen=True)
 class Bert:
-    """A pretrained encoder.
+    """A pretrained encoder."""
 
-    Attributes:
-        path: where it was read from, for error messages.
-        sizes: of :data:`SIZES`, and ``positions``.
-        activation: fairseq's name of the activation function.
-        eps: ε of its LayerNorms.
-        weights: by the names that the parameters have in our encoder.
-        rows: symbol of a fairseq dictionary → row of the word embeddings.
-    """
-
-    path: str
-    sizes: dict[str, int]
-    activation: str
-    eps: float
-    weights: dict[str, Tensor]
-    rows: dict[str, int]
+    path: str  # where it was read from, for error messages
+    sizes: dict[str, int]  # of SIZES, and positions
+    activation: str  # fairseq's name of it
+    eps: float  # of its LayerNorms
+    weights: dict[str, Tensor]  # by the names that the parameters have in our encoder
+    rows: dict[str, int]  # symbol of a fairseq dictionary → row of the word embeddings
 
     def fit(self, args) -> None:
-        """Take over ε and the number of positions, where the settings allow more.
-
-        Raises:
-            UserError: a size or the activation function of the settings is another than the BERT's.
-        """
+        """Take over ε and the number of positions; UserError if the settings have other sizes."""
         theirs = {f"encoder_{name}": self.sizes[name] for name in SIZES} | {"activation_fn": self.activation}
         for name, value in theirs.items():
             if getattr(args, name) != value:
@@ -94,57 +77,45 @@ class Bert:
             setattr(args, name, min(getattr(args, name) or 10**9, self.sizes["positions"]))
 
     def load_encoder(self, encoder: nn.Module, dictionary: Dictionary) -> None:
-        """Load all weights of an encoder; raises UserError as :meth:`load_embeddings`."""
-        self.load_embeddings(encoder, dictionary)
-        self.load_layers(layers_of(encoder))
-
-    def load_embeddings(self, encoder: nn.Module, dictionary: Dictionary) -> None:
-        """Load word embeddings by the names of the tokens, positions, segments and their LayerNorm.
-
-        Raises:
-            UserError: the dictionary has symbols that the BERT's vocabulary lacks.
-        """
-        places, rows, missing = [], [], []
-        for place, symbol in enumerate(dictionary.symbols):
-            row = self.rows.get(symbol, self.rows.get(f"▁{symbol}") if symbol == "[SEP]" else None)
-            if row is not None:
-                places.append(place)
-                rows.append(row)
-            elif not PADDING.fullmatch(symbol):
-                missing.append(symbol)
+        """Load all weights of an encoder; word embeddings by the names of the tokens."""
+        places = [place for place, symbol in enumerate(dictionary.symbols) if symbol in self.rows]
+        others = [symbol for symbol in dictionary.symbols if symbol not in self.rows]
+        missing = [symbol for symbol in others if not PADDING.fullmatch(symbol)]
         if missing:
             raise UserError(
                 f"{len(missing):,} of the {len(dictionary):,} symbols of the dictionary are not in the "
                 f"vocabulary of the BERT {self.path}, such as {missing[0]!r}; prepare the corpus with it"
             )
-        weight = encoder.embed_tokens.weight
-        with torch.no_grad():
-            weight[places] = self._weight("embed_tokens.weight")[rows].to(weight)
-        weight.param_group = GROUP
+        rows = [self.rows[dictionary.symbols[place]] for place in places]
+        words = encoder.embed_tokens.weight.detach().clone()
+        words[places] = self._weight("embed_tokens.weight")[rows].to(words)
+        _copy(words, encoder.embed_tokens.weight)
         positions = encoder.input_positions.positions.weight
-        self._copy(self._weight("input_positions.positions.weight")[: len(positions)], positions)
-        self._load("input_positions.segments", encoder.input_positions.segments)
-        self._load("layernorm_embedding", encoder.layernorm_embedding)
+        _copy(self._weight("input_positions.positions.weight")[: len(positions)], positions)
+        for name in ("input_positions.segments", "layernorm_embedding"):
+            self._load(name, encoder.get_submodule(name))
+        self.load_layers(layers_of(encoder))
 
     def load_layers(self, layers: Iterable[nn.Module]) -> None:
         """Load self-attention, feed-forward network and their LayerNorms of each layer."""
         for number, layer in enumerate(layers):
-            for name in _LAYER_MODULES:
+            for name in _LAYER.values():
                 self._load(f"layers.{number}.{name}", layer.get_submodule(name))
 
     def _load(self, prefix: str, module: nn.Module) -> None:
         for name, parameter in module.named_parameters():
-            self._copy(self._weight(f"{prefix}.{name}"), parameter)
+            _copy(self._weight(f"{prefix}.{name}"), parameter)
 
     def _weight(self, name: str) -> Tensor:
         if name not in self.weights:
             raise UserError(f"the BERT {self.path} lacks the weights for {name}; it is not a whole encoder")
         return self.weights[name]
 
-    def _copy(self, value: Tensor, parameter: Tensor) -> None:
-        with torch.no_grad():
-            parameter.copy_(value)
-        parameter.param_group = GROUP
+
+def _copy(value: Tensor, parameter: Tensor) -> None:
+    with torch.no_grad():
+        parameter.copy_(value)
+    parameter.param_group = GROUP
 
 
 def start_from(module: nn.Module, other: nn.Module) -> None:
@@ -156,11 +127,7 @@ def start_from(module: nn.Module, other: nn.Module) -> None:
 
 
 def start_bert(args) -> Bert | None:
-    """Read the ``--bert`` of the settings and adapt them to it, see :meth:`Bert.fit`; None without one.
-
-    Raises:
-        UserError: it cannot be read, or does not fit the settings.
-    """
+    """Read the ``--bert`` of the settings and adapt them to it, see :meth:`Bert.fit`; None without one."""
     if not args.bert:
         args.layer_norm_eps = 1e-12 if args.layer_norm_eps is None else args.layer_norm_eps
         return None
@@ -175,15 +142,10 @@ def read_bert(path: str) -> Bert:
     Raises:
         UserError: a file is missing or not that of a BERT encoder.
     """
-    place = Path(path)
-    if place.is_dir():
-        return _read_folder(place)
-    if place.is_file():
-        return _read_checkpoint(place)
-    raise UserError(f"--bert {path}: there is neither such a folder nor such a checkpoint")
+    return _read_folder(Path(path)) if Path(path).is_dir() else _read_checkpoint(Path(path))
 
 
-def our_name(name: str) -> str | None:
+def _our_name(name: str) -> str | None:
     """Our name of a parameter of Hugging Face's BERT; None for one that an encoder does not have."""
     part, _, kind = name.removeprefix("bert.").rpartition(".")
     kind = {"gamma": "weight", "beta": "bias"}.get(kind, kind)
@@ -196,10 +158,11 @@ def our_name(name: str) -> str | None:
 def _read_folder(folder: Path) -> Bert:
     path = folder / "config.json"
     config = read_json(path, "the settings of a BERT")
-    if config.get("model_type", "bert") != "bert" or config.get("hidden_act", "gelu") not in _ACTIVATIONS:
+    kind, activation = config.get("model_type", "bert"), config.get("hidden_act", "gelu")
+    if kind != "bert" or activation not in _ACTIVATIONS:
         raise UserError(
-            f"{path}: model_type is {config.get('model_type')!r}, hidden_act {config.get('hidden_act')!r}; "
-            f"post-editing needs a bert with one of {', '.join(_ACTIVATIONS)}"
+            f"{path}: model_type is {kind!r}, hidden_act {activation!r}; post-editing needs a bert with one "
+            f"of {', '.join(_ACTIVATIONS)}"
         )
     sizes = {
         "embed_dim": config["hidden_size"],
@@ -209,22 +172,17 @@ def _read_folder(folder: Path) -> Bert:
         "positions": config["max_position_embeddings"],
     }
     tokens = read_tokenizer({name: folder / name for name in FILES if (folder / name).is_file()}).tokens
-    weights = {}
-    for name, value in _read_weights(folder).items():
-        ours = our_name(name)
-        if ours is not None:
-            weights[ours] = value
+    weights = {_our_name(name): value for name, value in _read_weights(folder).items()}
     eps = float(config.get("layer_norm_eps", 1e-12))
-    activation = _ACTIVATIONS[config.get("hidden_act", "gelu")]
-    return Bert(str(folder), sizes, activation, eps, weights, _rows(tokens))
+    return Bert(str(folder), sizes, _ACTIVATIONS[activation], eps, weights, _rows(tokens))
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
     """The weights of a model by name, from safetensors or a file of torch's that runs no code."""
-    if (folder / "model.safetensors").is_file():
-        from safetensors.torch import load
+    from safetensors.torch import load_file
 
-        return load((folder / "model.safetensors").read_bytes())
+    if (folder / "model.safetensors").is_file():
+        return load_file(folder / "model.safetensors")
     path = folder / "pytorch_model.bin"
     if not path.is_file():
         raise UserError(f"{folder} has neither model.safetensors nor {path.name}")
@@ -235,7 +193,7 @@ def _rows(tokens: list[str]) -> dict[str, int]:
     """The row of the word embeddings for each symbol."""
     numbers = {token: row for row, token in enumerate(tokens)}
     rows = {symbol_of(token): row for token, row in numbers.items()}
-    rows["</s>"] = rows[SPECIAL["[SEP]"]]  # which ends BERT's sequences, too
+    rows["</s>"] = rows["[SEP]"] = rows[SPECIAL["[SEP]"]]  # which ends BERT's sequences, too
     for symbol in string.punctuation:  # BERT splits there, so that it has never seen "##." but "."
         if symbol in rows and symbol in numbers:
             rows[symbol] = numbers[symbol]
@@ -247,10 +205,7 @@ def _read_checkpoint(path: Path) -> Bert:
     name = model_name(state)
     if not name.startswith("adaptively_sparse_masked_lm"):
         raise UserError(f"{path} is of a {name}; a BERT is a folder, or an adaptively_sparse_masked_lm")
-    inner = "encoder."
-    weights = {
-        key.removeprefix(inner): value for key, value in state["model"].items() if key.startswith(inner)
-    }
+    weights = {key.removeprefix("encoder."): value for key, value in state["model"].items()}
     dictionary = path.with_name("dict.txt")
     if not dictionary.is_file():
         dictionary = ROOT / str(task_settings(state).get("data")) / "dict.txt"

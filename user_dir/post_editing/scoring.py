@@ -61,12 +61,7 @@ def folding(corpus: Corpus, language: str, split: str) -> Callable[[str], str]:
 def changes(
     hypotheses: list[str], uncorrected: list[str], references: list[list[str]], ter: TER
 ) -> dict[str, int]:
-    """What post-editing did to each machine translation, judged by the number of edits that TER counts.
-
-    Returns:
-        The number of sentences that were ``left_alone``, ``improved`` (fewer edits), ``worsened`` (more), or
-        changed with ``no_effect``.
-    """
+    """Sentences ``left_alone``, ``improved`` by TER, ``worsened``, or changed with ``no_effect``."""
     counts = dict.fromkeys(("left_alone", "improved", "worsened", "no_effect"), 0)
     before, after = (ter._extract_corpus_statistics(lines, references) for lines in (uncorrected, hypotheses))
     for old, new, (edits_before, _), (edits_after, _) in zip(uncorrected, hypotheses, before, after):
@@ -83,9 +78,8 @@ def gain(hypotheses: list[str], uncorrected: list[str], references: list[list[st
     """What post-editing gained over doing nothing, and by how many edits, as TER counts them.
 
     Returns:
-        ``ter``, the points by which TER fell; ``edits`` from the machine translations to the corrections;
-        and ``per_edit``, by how many fewer edits each of them left to be made: 1 if all were right, negative
-        if more of them did harm, None if there are none.
+        ``ter``, the points by which it fell; ``edits``, those made; and ``per_edit``, how many fewer each of
+        them left to be made: 1 if all were right, negative if more did harm, None if there are none.
     """
 
     def total(lines: list[str], others: list[list[str]]) -> int:

@@ -19,8 +19,7 @@ from ..errors import UserError, exit_on_user_error
 
 logger = logging.getLogger(__name__)
 
-CHECKED = 200
-"""Sentences of the training data that are segmented without dropout when it is loaded, to compare."""
+CHECKED = 200  # sentences that are segmented without dropout when the data is loaded, to compare
 
 
 @dataclass
@@ -41,13 +40,8 @@ class BPEDropoutTask(TranslationTask):
 
     Source and target are restored to text and segmented anew whenever a sentence is drawn, by sentencepiece,
     which leaves out each merge with probability ``bpe_dropout``. Within a process and its workers, the
-    segmentation depends on seed, epoch and sentence alone. In another process sentencepiece draws others,
-    whatever the seed, so that a resumed training is not the same to the bit. Batches are made by the lengths
-    without dropout.
-
-    Raises:
-        UserError: the probability is not in [0, 1), the model is not of BPE or not the one that the data was
-            segmented by, or sentencepiece is too old.
+    segmentation depends on seed, epoch and sentence alone; in another process it is another. Batches are
+    made by the lengths without dropout.
     """
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
@@ -90,13 +84,15 @@ class BPEDropoutDataset(BaseWrapperDataset):
         self.sides, self.seed, self.epoch = sides, seed, 1
 
     def set_epoch(self, epoch):
-        """See fairseq: the epoch decides on the segmentations."""
+        """See fairseq."""
         super().set_epoch(epoch)
         self.epoch = epoch
 
     def __getitem__(self, index):
+        from sentencepiece import set_random_generator_seed  # here, as other tasks do without it
+
         example = dict(self.dataset[index])
-        _seed(zlib.crc32(f"{self.seed} {self.epoch} {index}".encode()) >> 1)
+        set_random_generator_seed(zlib.crc32(f"{self.seed} {self.epoch} {index}".encode()) >> 1)
         for key, segmenter in self.sides.items():
             example[key] = segmenter(example[key])
         return example
@@ -115,13 +111,12 @@ class Segmenter:
 
     def text_of(self, sentence: torch.Tensor) -> str | None:
         """The text of a sentence (n,), if the model segments it as it is."""
-        pieces = [self.dictionary[number] for number in self._body(sentence)]
+        numbers = sentence.tolist()
+        if numbers[-1:] == [self.dictionary.eos()]:
+            numbers.pop()
+        pieces = [self.dictionary[number] for number in numbers]
         text = self.model.decode(pieces)
         return text if self.model.encode(text, out_type=str) == pieces else None
-
-    def _body(self, sentence: torch.Tensor) -> list[int]:
-        numbers = sentence.tolist()
-        return numbers[:-1] if numbers and numbers[-1] == self.dictionary.eos() else numbers
 
     def __call__(self, sentence: torch.Tensor) -> torch.Tensor:
         """A sentence (n,) segmented anew (m,), or itself."""
@@ -137,36 +132,17 @@ class Segmenter:
 
 
 def open_bpe_model(path: Path):
-    """A sentencepiece processor; UserError if its model is not of BPE, or sentencepiece is too old."""
-    try:
-        import sentencepiece
-    except ImportError:
-        raise UserError("BPE dropout needs sentencepiece: pip install sentencepiece") from None
+    """A sentencepiece processor; UserError if there is no model, or it is not of BPE."""
+    from sentencepiece import SentencePieceProcessor
+
     if not path.is_file():
         raise UserError(f"no sentencepiece model {path}; name that of the data by --bpe-dropout-model")
     try:
-        model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        model = SentencePieceProcessor(model_file=str(path))
     except (RuntimeError, OSError) as error:
         raise UserError(f"{path} is not a sentencepiece model: {error}") from None
     words = (model.id_to_piece(number).strip("▁") for number in range(len(model)))
     whole = max(filter(str.isalpha, words), key=len, default="")
     if max(map(len, model.encode(whole, out_type=str, enable_sampling=True, alpha=1.0, nbest_size=-1))) > 1:
         raise UserError(f"{path} is not a BPE model; only these have merges that can be left out")
-    draws = [_draw(model, whole, seed) for seed in (1, 2, 1, 2)]
-    if draws[:2] != draws[2:]:
-        raise UserError(
-            f"sentencepiece {sentencepiece.__version__} takes its seed only once, so that all workers would "
-            "draw the same in every epoch; install sentencepiece>=0.2.3"
-        )
     return model
-
-
-def _draw(model, text: str, seed: int) -> list[int]:
-    _seed(seed)
-    return model.encode(text * 20, enable_sampling=True, alpha=0.5, nbest_size=-1)
-
-
-def _seed(seed: int) -> None:
-    import sentencepiece
-
-    sentencepiece.set_random_generator_seed(seed)

@@ -1,6 +1,5 @@
 """The α-entmax loss as a fairseq criterion, for models whose output layer is α-entmax."""
 
-import math
 from dataclasses import dataclass, field
 
 import torch
@@ -22,8 +21,7 @@ class EntmaxLossConfig(FairseqDataclass):
         default=0.0, metadata={"help": "share s of the target's weight that is spread over all tokens"}
     )
     rdrop_weight: float = field(
-        default=0.0,
-        metadata={"help": "weight of the divergence between two passes with other dropout (R-Drop)"},
+        default=0.0, metadata={"help": "weight of the divergence between two passes (R-Drop)"}
     )
     sentence_avg: bool = II("optimization.sentence_avg")
 
@@ -45,7 +43,7 @@ class EntmaxLossCriterion(FairseqCriterion):
         with exit_on_user_error():
             if not 0 <= label_smoothing < 1:
                 raise UserError(f"--label-smoothing must be at least 0 and below 1, not {label_smoothing:g}")
-            if not 0 <= rdrop_weight < math.inf:
+            if not rdrop_weight >= 0:
                 raise UserError(f"--rdrop-weight must be a number of at least 0, not {rdrop_weight:g}")
         self.sentence_avg, self.label_smoothing = sentence_avg, label_smoothing
         self.rdrop_weight = rdrop_weight
@@ -70,11 +68,10 @@ class EntmaxLossCriterion(FairseqCriterion):
             )
             losses = losses.unflatten(0, (2, -1)).mean(0) + self.rdrop_weight / 2 * between
         loss = losses.sum() if reduce else losses.view(-1)
-        ntokens = sample["ntokens"]
-        sample_size = nsentences if self.sentence_avg else ntokens
+        sample_size = nsentences if self.sentence_avg else sample["ntokens"]
         logged = {
             "loss": loss.data,
-            "ntokens": ntokens,
+            "ntokens": sample["ntokens"],
             "nsentences": nsentences,
             "sample_size": sample_size,
             "support": support.sum().data,
