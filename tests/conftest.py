@@ -12,7 +12,7 @@ from types import ModuleType
 
 import hypothesis
 import pytest
-from forks import NIGHTLY
+from forks import NIGHTLY, forks
 from once import Once
 from quick_hydra import quicken
 
@@ -44,6 +44,7 @@ def pytest_configure(config):
     torch.set_num_threads(1)
     importlib.import_module("user_dir.tasks")
     quicken()
+    forks()
 
 
 def pytest_collection_modifyitems(items):

@@ -25,7 +25,7 @@ from user_dir.corpora.pieces import (
 )
 from user_dir.errors import UserError
 
-RULES = ("identity", "nfkc", "nfkc_cf", "nmt_nfkc", "nmt_nfkc_cf")
+RULES = ("identity", "nmt_nfkc", "nmt_nfkc_cf")
 SPACES = [chr(code) for code in range(sys.maxunicode) if chr(code).isspace()]
 # Unicode 16, PropList.txt.
 WHITE_SPACE = [*range(0x9, 0xE), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029]
@@ -68,7 +68,7 @@ def test_white_space_parts_words_in_pieces(processor):
         assert not re.search(r"[^\S ]", pieces)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(text=st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_text_has_the_words_of_its_pieces(processor, text):
     """As many as sentencepiece's own rule makes of it, and the same unless WordPiece does not know them."""

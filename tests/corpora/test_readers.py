@@ -7,7 +7,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from user_dir.corpora.readers import FORMATS, ONE_FILE, Source, format_of, read_lines, read_pairs
@@ -45,6 +45,7 @@ def test_lines_end_at_newlines_only(tmp_path, name, data, lines):
     assert list(read_lines(written(tmp_path / name, data))) == lines
 
 
+@settings(max_examples=40)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r\ufeff"))))
 def test_any_lines_are_read_back(tmp_path_factory, lines):
     path = tmp_path_factory.mktemp("lines") / "file"
@@ -62,6 +63,7 @@ EXAMPLES = {
 }
 
 
+@settings(max_examples=60)
 @given(st.sampled_from(sorted(EXAMPLES)), st.lists(st.tuples(st.integers(0, 200), st.binary(max_size=3))))
 def test_any_bytes_are_sentences_or_an_error_with_the_file(tmp_path_factory, form, changes):
     content = bytearray(EXAMPLES[form].encode())
@@ -173,10 +175,9 @@ def test_ampersands_without_an_entity_are_kept(text):
     assert resolve(text) == text
 
 
-@pytest.mark.parametrize("pair", ["de/en/de-en", "en/de/en-de"])
-@pytest.mark.parametrize("year", [2016, 2017])
-def test_the_official_iwslt_test_sets(tmp_path, pair, year):
+def test_an_official_iwslt_test_set(tmp_path):
     """Compared with the number of segments in the file and with sacrebleu's reader."""
+    pair, year = "de/en/de-en", 2017
     archive = SHARED / "iwslt17" / "2017-01-ted-test" / "texts" / f"{pair}.tgz"
     if not archive.is_file():
         pytest.skip(f"no copy of the IWSLT 2017 tests in {SHARED}; set CORPORA to a folder with one")
@@ -187,7 +188,7 @@ def test_the_official_iwslt_test_sets(tmp_path, pair, year):
         content = file.extractfile(f"{name}/IWSLT17.TED.tst{year}.{name}.{name[:2]}.xml").read()
     path = written(tmp_path / "test.xml", content)
     found = list(read_segments(path))
-    assert len(found) == len(re.findall(b"<seg id=", content)) == {2016: 1133, 2017: 1138}[year]
+    assert len(found) == len(re.findall(b"<seg id=", content)) == 1138
     assert "" not in found
     DATASETS["iwslt17"]._convert_format(str(path), str(tmp_path / "theirs"))
     theirs = (tmp_path / "theirs").read_text(encoding="utf-8").split("\n")[:-1]

@@ -139,12 +139,13 @@ def files_of(folder):
     return {name: folder / name for name in FILES if (folder / name).is_file()}
 
 
-@pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "old"),
     [
-        *({}, {"do_lower_case": False}, {"strip_accents": False}, {"tokenize_chinese_chars": False}),
-        {"do_lower_case": False, "strip_accents": True},
+        ({}, True),
+        ({"do_lower_case": False}, False),
+        ({"strip_accents": False}, True),
+        ({"tokenize_chinese_chars": False}, False),
     ],
 )
 def test_pieces_are_those_of_transformers(silent_transformers, tmp_path, settings, old):

@@ -29,7 +29,7 @@ def sentences_of(folder) -> list[dict]:
     return sentences
 
 
-@pytest.mark.parametrize("model", ["trained", "stock"])
+@pytest.mark.parametrize("model", ["trained", pytest.param("stock", marks=pytest.mark.nightly)])
 def test_statistics_of_real_maps_agree_with_the_oracle(request, corpus, model, tmp_path):
     """For our model and the stock transformer, on the maps dumped by the same run."""
     checkpoint = request.getfixturevalue(model)

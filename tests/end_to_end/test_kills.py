@@ -1,4 +1,4 @@
-"""Training that is killed, interrupted, or refused by the file system."""
+"""Training that is killed, at any moment and in each epoch; at each write: ``test_faults.py``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 import time
 
 import pytest
-from commands import ROOT, fairseq, forks, lines, refused, run, train_flags, wait_for_line
+from commands import ROOT, fairseq, forks, lines, run, train_flags, wait_for_line
 from forks import Forks
 from recorded import read_record
 from same_training import assert_same_training, same_config, same_flags
@@ -45,6 +45,7 @@ def wait_for_update(program: Forks, log, update: int) -> None:
     program.wait_until(lambda: log.exists() and update in read_record(log).get(0, {}))
 
 
+@pytest.mark.nightly
 def test_training_killed_again_and_again_ends_as_if_it_never_was(corpus, tmp_path):
     """A third of the kills at any moment, a third as a checkpoint is written, a third as α is."""
 
@@ -136,39 +137,6 @@ def test_killed_in_each_epoch_a_training_sees_each_sentence_once_an_epoch(small,
         updates = [seen for each in found.values() for at, seen in each.values() if at == epoch]
         assert sorted(itertools.chain.from_iterable(updates)) == list(range(sentences))
     assert_same_training(through, killed)
-
-
-PLAIN = ["--disable-validation", "--no-epoch-checkpoints"]
-
-
-def test_a_run_that_cannot_save_ends(corpus, tmp_path):
-    """Files of at most 200 kB, which the system refuses to let grow, as it does on a full disk."""
-    fairseq("train", *train_flags(corpus, tmp_path, *PLAIN, "--max-update", "2"))
-    before = (tmp_path / "checkpoint_last.pt").read_bytes()
-    flags = train_flags(corpus, tmp_path, *PLAIN, "--max-update", "99", "--save-interval-updates", "3")
-    done = fairseq("train", *flags, file_size=200_000, check=False)
-    refused(done, "checkpoint_1_3.pt", "File too large")
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint_last.pt"]
-    assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
-
-
-def test_a_broken_last_checkpoint_of_before_is_not_passed_over(corpus, tmp_path):
-    flags = train_flags(corpus, tmp_path, *PLAIN, "--max-update", "4", "--save-interval-updates", "2")
-    fairseq("train", *flags)
-    last = tmp_path / "checkpoint_last.pt"
-    last.write_bytes(last.read_bytes()[:-9999])
-    done = fairseq("train", *flags, check=False)
-    refused(done, f"{last} ", "cut short", f"copy {tmp_path / 'checkpoint_1_4.pt'}")
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
-def test_a_full_disk_under_the_alpha_log_under_hydra(corpus, tmp_path):
-    config = ROOT / "configs" / "toy"
-    changes = [f"++task.data={corpus / 'bin'}", "++model.alpha_log=/dev/full"]
-    changes += [f"++checkpoint.save_dir={tmp_path}", f"++common.user_dir={ROOT / 'user_dir'}"]
-    named = ["--config-dir", config, "--config-name", "alpha_entmax"]
-    done = fairseq("hydra_train", *named, *changes, check=False)
-    refused(done, "--alpha-log", "/dev/full", "No space left")
 
 
 @pytest.mark.nightly

@@ -35,6 +35,7 @@ SIZES += ["--encoder-attention-heads", "4", "--max-source-positions", "60"]
 TRAINING = ["--optimizer", "adam", "--lr", "0.01", "--max-update", "3", "--max-tokens", "400"]
 TRAINING += ["--no-progress-bar", "--num-workers", "0", "--no-epoch-checkpoints", "--seed", "3"]
 TRAINING += ["--log-interval", "1"]
+SHORT = ["--beam", "2", "--max-len-b", "5"]
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +87,9 @@ def test_the_steps_of_the_page_work_with_own_triplets(triplets, tmp_path):
     average = Path("checkpoints") / "mine" / "alpha_entmax" / "average.pt"
     last = average.with_name("checkpoint_last.pt")
     script("average_checkpoints", "--ema", "--path", last, "--output", average, cwd=tmp_path)
-    done = script("evaluate", "--path", average, "--beam", "2", cwd=tmp_path)  # the corpus of training
+    done = script("evaluate", "--path", average, *SHORT, cwd=tmp_path)  # the corpus of training
     assert "uncorrected: BLEU" in done.stdout
-    done = script("translate", *of(average, triplets), f"{SRC[0]}\t{MT[0]}", cwd=tmp_path)
+    done = script("translate", *of(average, triplets), *SHORT, f"{SRC[0]}\t{MT[0]}", cwd=tmp_path)
     assert done.stdout.count("\n") == 1
 
 
