@@ -30,9 +30,8 @@ def test_it_refuses_where_nobody_can_answer(clean, tmp_path, monkeypatch):
     assert (tmp_path / "checkpoints" / "toy" / "average.pt").exists()
 
 
-@pytest.mark.parametrize("answer", ["", "n\n", "no\n", "yesterday\n"])
-def test_any_other_answer_keeps_everything(clean, tmp_path, monkeypatch, answer):
-    monkeypatch.setattr("sys.stdin", Terminal(answer or "\n"))
+def test_any_other_answer_keeps_everything(clean, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stdin", Terminal("yesterday\n"))
     with pytest.raises(UserError, match="nothing was removed"):
         clean.main([])
     assert (tmp_path / "checkpoints").exists()

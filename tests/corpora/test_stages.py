@@ -12,7 +12,7 @@ from commands import here
 from fairseq.data import Dictionary, data_utils
 from tiny import DESCRIPTION, ENGLISH, GERMAN, contents, joined, lines, times, write
 
-from user_dir.corpora import load_corpus, pieces, stages, stamps
+from user_dir.corpora import load_corpus, stages, stamps
 from user_dir.corpora.stages import prepare
 from user_dir.corpora.summary import summary
 from user_dir.errors import UserError
@@ -123,18 +123,6 @@ def test_the_size_of_a_vocabulary_stays_until_another_is_given(corpus, raw, capl
     assert prepared(corpus, raw, 55) == 55
 
 
-def test_a_size_that_nobody_gave(corpus, raw, monkeypatch):
-    """It follows from the pairs, and of a small text all pieces are learned."""
-    corpus = redescribed(corpus, "vocabulary_size: 60\n", "")
-    monkeypatch.setattr(pieces, "suitable_size", lambda pairs: {40: 50, 41: 5000}[pairs])
-    prepare(corpus, raw)
-    assert len(lines(corpus.folder / "spm.vocab")) == 50
-    for language, sentences in (("de", GERMAN), ("en", ENGLISH)):
-        write(raw / f"train.{language}.gz", [*sentences * 10, sentences[0]])
-    prepare(corpus, raw)
-    assert 50 < len(lines(corpus.folder / "spm.vocab")) < 400
-
-
 def test_an_interruption_leaves_no_new_pieces_beside_text_in_the_old_ones(corpus, raw, monkeypatch):
     prepare(corpus, raw)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -142,30 +130,6 @@ def test_an_interruption_leaves_no_new_pieces_beside_text_in_the_old_ones(corpus
         prepare(corpus, raw, 50)
     with pytest.raises(UserError, match="not prepared"):
         corpus.require_prepared()
-
-
-def test_stamps_keep_what_was_there_until_the_new_is_whole(tmp_path):
-    stamp = tmp_path / "out" / "stamp.json"
-
-    def build(inputs, files):
-        with stamps.building(stamp, inputs) as made:
-            for name, text in files.items():
-                (made.folder / name).write_text(text)
-            made.report = {"files": len(files)}
-
-    build({"size": (1, 2)}, {"a": "text", "b": "more"})
-    assert stamps.is_done("", stamp, {"size": (1, 2)}) and not stamps.is_done("", stamp, {"size": (1, 3)})
-    (stamp.parent / "mine").write_text("of the user")
-    with pytest.raises(RuntimeError), stamps.building(stamp, {}) as made:
-        (made.folder / "a").write_text("new")
-        raise RuntimeError
-    assert stamps.is_done("", stamp, {"size": (1, 2)}) and (stamp.parent / "a").read_text() == "text"
-    before = stamps.fingerprint(stamp)
-    build({}, {"a": "3"})
-    assert sorted(path.name for path in stamp.parent.iterdir()) == ["a", "mine", "stamp.json"]
-    assert stamps.read_stamp(stamp)["report"] == {"files": 1} and stamps.fingerprint(stamp) != before
-    (stamp.parent / "a").write_text("")
-    assert not stamps.is_done("", stamp, {})
 
 
 def test_empty_sides_are_only_dropped_from_the_training_text(corpus, raw):

@@ -14,7 +14,7 @@ from commands import ROOT, checked, forks, lines, train_with
 from experiments import run, tables
 
 pytestmark = pytest.mark.slow
-UPDATES = 20  # in epochs of 10
+UPDATES = 40  # in epochs of 20
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def plan(small, tmp_path_factory):
     overrides = [f"task.data={small / 'bin'}", f"optimization.max_update={UPDATES}", "common.log_interval=4"]
     overrides += [f"model.{side}_layers=1" for side in ("encoder", "decoder")]
     overrides += [f"model.{side}_embed_dim=16" for side in ("encoder", "decoder")]
-    overrides += ["dataset.max_tokens=2000", "dataset.num_workers=0"]
+    overrides += ["dataset.max_tokens=1000", "dataset.num_workers=0"]
     # One validation sentence is too long for training, but not for the model.
     longest = max(len(line.split()) for line in (small / "text" / "spm" / "valid.de").open())
     overrides += [f"task.max_source_positions={longest}", "model.max_source_positions=64"]
@@ -86,22 +86,3 @@ def test_an_interrupted_run_is_resumed_recorded_and_not_made_again(plan, small, 
             run.main()
         assert "alpha" in tables.of_plan(plan, [], elsewhere, records)
     assert os.listdir(plan.parent / "elsewhere" / "tiny") == ["alpha-seed1"]
-
-
-def test_a_run_that_fails_does_not_stop_the_others(plan, monkeypatch, tmp_path, capsys):
-    content = json.loads(plan.read_text())
-    content["runs"] = [{**content["runs"][0], "seeds": [1, 2]}]
-    path = tmp_path / "two.yaml"
-    path.write_text(json.dumps(content))
-    made = []
-
-    def make(each):
-        made.append(each.seed)
-        if each.seed == 1:
-            raise run.UserError("out of luck")
-
-    monkeypatch.setattr(run, "make", make)
-    words = ["run.py", str(path), "--folder", str(tmp_path / "runs"), "--records", str(tmp_path)]
-    with mock.patch("sys.argv", words), pytest.raises(run.UserError, match="1 of 2 runs failed"):
-        run.main()
-    assert made == [1, 2] and "two" not in capsys.readouterr().err

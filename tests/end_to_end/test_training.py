@@ -88,26 +88,12 @@ def test_hydra_train_equals_train(corpus, through, tmp_path):
     assert same(parameters(tmp_path / "checkpoint_last.pt"), parameters(folder / "checkpoint_last.pt"))
 
 
-CONSTANT = ("softmax", "sparsemax", "entmax15")  # test_paper_corpora.py trains with them, too
-
-
 @pytest.mark.parametrize(
     "flags",
     [
-        *(pytest.param(["--attention-normalizer", name], marks=pytest.mark.nightly) for name in CONSTANT),
+        pytest.param(["--attention-normalizer", "sparsemax"], marks=pytest.mark.nightly),
         ["--fixed-alpha", "1.3", "--decoder-context-attention-normalizer", "softmax"],
         pytest.param(["--alpha-tying", "model", "--alpha-lr-multiplier", "10"], marks=pytest.mark.nightly),
-        pytest.param(  # the test below has a schedule
-            [
-                "--alpha-schedule",
-                "linear",
-                "--alpha-schedule-updates",
-                "3",
-                "--alpha-schedule-then",
-                "learned",
-            ],
-            marks=pytest.mark.nightly,
-        ),
     ],
     ids=lambda flags: "_".join(flags).replace("--", ""),
 )
@@ -219,11 +205,3 @@ def test_overrides_can_set_keys_that_the_config_does_not_have(corpus, tmp_path):
     assert "encoder.layers.1.fc1.weight" not in model
     assert (tmp_path / "alpha.jsonl").exists()
     assert list((tmp_path / "t,b").rglob("*tfevents*"))
-
-
-def test_missing_and_invalid_config(tmp_path):
-    (tmp_path / "config.yaml").write_text("task: {}")
-    refused(script("train", tmp_path / "config.yaml", check=False), "config.yaml")
-    broken = tmp_path / "broken.yaml"
-    broken.write_text("task: [1, 2\nmodel: }")
-    refused(script("train", broken, check=False), "broken.yaml", "line 2")

@@ -93,15 +93,6 @@ def test_from_arguments_and_stdin_with_empty_lines(command, source, evaluated):
     assert done.stdout.split("\n") == [evaluated[0], "", "", evaluated[1], ""]
 
 
-def test_nbest_with_scores(command, source, evaluated):
-    said = script("translate", *command, "--nbest", "2", source[0], "", source[1]).stdout
-    rows = [line.split("\t") for line in said.split("\n")[:-1]]
-    assert [row[0] for row in rows] == ["1", "1", "2", "3", "3"]
-    assert [rows[0][2], rows[2][2], rows[3][2]] == [evaluated[0], "", evaluated[1]]
-    assert 0 > float(rows[0][1]) >= float(rows[1][1])
-    assert rows[0][2] != rows[1][2]
-
-
 def test_alignments_beside_translations(command, model, source, evaluated):
     """By what validation says, which is remembered; by a given head; in columns behind those of --nbest."""
     done = script("translate", *command, "--alignment", *source[:3], "")

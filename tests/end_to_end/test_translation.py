@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 
@@ -114,12 +113,3 @@ def test_what_cannot_be_evaluated_ends_with_an_error_message(corpus, trained, st
     done = script("average_checkpoints", "--path", last, stock, "--output", tmp_path / "a.pt", check=False)
     refused(done, "different models")
     assert not (tmp_path / "a.pt").exists()
-
-
-def test_every_sentence_of_a_user_s_corpus_is_translated(small, tmp_path):
-    """A new corpus is a new YAML; its 11 test sentences are not a multiple of fairseq's batches of 8."""
-    train(small, tmp_path, "--max-update", "2", "--disable-validation")
-    given = of(tmp_path / "checkpoint_last.pt", small)
-    script("evaluate", *given, "--beam", "1", "--output", tmp_path)
-    assert json.loads((tmp_path / "exam.json").read_text())["sentences"] == 11
-    assert len(lines(tmp_path / "exam.en")) == 11

@@ -26,11 +26,10 @@ from sacrebleu.significance import PairedTest
 from ..corpora.readers import read_lines
 from ..errors import UserError
 from ..files import ROOT, markdown, plus_minus, read_json, significance
-from .scoring import bleu_settings, sacrebleu_files
+from .scoring import bleu_settings
 from .significance import LEVEL, difference, holm, resampled_scores
 
 TESTS = {"bs": "paired bootstrap", "ar": "approximate randomisation"}
-SACREBLEU = "sacrebleu's "  # before the name of one of its test sets
 
 
 @dataclass(frozen=True)
@@ -99,12 +98,8 @@ def _evaluation(file: Path, references: list[list[str]]) -> tuple[Path, TestSet]
         raise UserError(f"{file} is not an evaluation written by evaluate.py") from None
     if evaluation.get("left_out_lines"):
         raise UserError(f"{file} leaves out sentences (--skip-long), which would count as empty here")
-    if not references:
-        paths = sacrebleu_files(name.removeprefix(SACREBLEU), direction)
-        paths = [path for field, path in paths.items() if field.startswith("ref")]
-        # In records, paths are relative to the repository.
-        paths = paths or [Path(name) if Path(name).is_file() else ROOT / name]
-        references = list(map(_text, paths))
+    # In records, paths are relative to the repository.
+    references = references or [_text(Path(name) if Path(name).is_file() else ROOT / name)]
     return translations, TestSet(references, *settings, language)
 
 
