@@ -121,7 +121,7 @@ def archive(path, members=MEMBERS, before=""):
     return path
 
 
-@pytest.mark.parametrize("name", ["x.tgz", "x.tar", "x.tar.bz2", "x.tar.xz", "x.zip"])
+@pytest.mark.parametrize("name", ["x.tgz", "x.tar", "x.zip"])
 def test_only_named_members_are_written(tmp_path, name):
     path = archive(tmp_path / name, before="./" if name == "x.tar" else "")
     extract(path, {"in/a.txt"}, tmp_path / "out")

@@ -157,15 +157,6 @@ def test_tables_of_commas_have_them(tmp_path):
     assert found == [("a", 'b, "c"'), ("over two lines", "d")]
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [("a,b\nc\n", r"a\.csv, line 2: it has 1 columns"), ('a,b\n"c,d\n', r"a\.csv, line 2")],
-)
-def test_rows_that_do_not_fit(tmp_path, text, complaint):
-    with pytest.raises(UserError, match=complaint):
-        pairs_of("columns", written(tmp_path / "a.csv", text), columns={"de": 1, "en": 2}, separator=",")
-
-
 def tmx(*units: dict[str, str], attribute="xml:lang", namespace="") -> str:
     texts = "".join(
         "<tu><note>n</note>"

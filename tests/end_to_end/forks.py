@@ -148,6 +148,7 @@ def serve(requests: int, answers: int) -> None:
 def load() -> bool:
     """Import the rest, and leave logging and warnings as in a newly started interpreter."""
     warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
     for name in LOADED:
         importlib.import_module(name)
     from fairseq import options
@@ -155,7 +156,6 @@ def load() -> bool:
 
     # hydra's parser is slow until it has parsed such settings once.
     words = ["data", "--arch", "adaptively_sparse_transformer"]
-    logging.disable(logging.CRITICAL)
     convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
     logging.disable(logging.NOTSET)
     logging.root.handlers.clear()  # only the first basicConfig of a program has an effect

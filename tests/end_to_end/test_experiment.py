@@ -14,7 +14,7 @@ from commands import ROOT, checked, forks, lines, train_with
 from experiments import run, tables
 
 pytestmark = pytest.mark.slow
-UPDATES = 40  # in epochs of 20
+UPDATES = 60  # in epochs of 20
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_an_interrupted_run_is_resumed_recorded_and_not_made_again(plan, small, 
     assert called == [*(f"scripts/{name}.py" for name in made), "-W"]
     result = json.loads((place / "result.json").read_text())
     training = result["training"]
-    assert training["updates"] == UPDATES and training["epochs"] == 2 and training["sessions"] == 1
+    assert training["updates"] == UPDATES and training["epochs"] == 3 and training["sessions"] == 1
     assert training["tokens_per_second"] > 0 and training["seconds"] > 0
     assert f"num. shared model params: {result['parameters']:,} " in (place / "training.log").read_text()
     assert (result["corpus"], result["direction"]) == ("mine", "de-en")

@@ -213,16 +213,6 @@ def test_interactive_on_a_pipe_equals_generate_on_a_corpus(generate, interactive
     assert lines(expected, "T") == list(enumerate((few / "spm.en").read_text().split("\n")[:-1]))
 
 
-def test_constraints_are_met(interactive, whole, ours):
-    text = "Der Hund schläft.\tcat\nWer sieht die Katze?\tdog\tsleeps\nDie Frau sieht den Hund.\n"
-    output = interactive(ours, text, "--beam", 6, "--constraints", "ordered")
-    translations = dict(lines(output, "D"))
-    assert "cat" in translations[0]
-    assert "dog" in translations[1] and "sleeps" in translations[1]
-    assert translations[1].index("dog") < translations[1].index("sleeps")
-    assert_same(numbers(output), [scores for scores, _ in whole.of(output)])
-
-
 def hub(path: Path, few: Path, corpus: Path, names: str | None = None):
     """Load any checkpoint with our class: fairseq builds the model that the checkpoint names."""
     return AdaptivelySparseTransformerModel.from_pretrained(

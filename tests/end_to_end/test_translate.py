@@ -147,13 +147,6 @@ def test_report_draws_the_heads_on_these_sentences(command, source, evaluated, t
     assert len(found["heads"]) == 24 and found["trajectories"]["updates"] == [0, 1, 2]
 
 
-def test_a_stock_transformer_translates_and_is_reported_on(stock, source, tmp_path):
-    plain = script("translate", "--path", stock, source[0]).stdout
-    page = tmp_path / "heads.html"
-    assert script("translate", "--path", stock, "--report", page, source[0]).stdout == plain != "\n"
-    assert page.is_file()
-
-
 def test_what_cannot_be_translated_is_told_in_a_sentence(command, data, tmp_path):
     def refuse(*flags, **options):
         return script("translate", *command, *flags, check=False, **options)
