@@ -33,6 +33,8 @@ def pytest_configure(config):
     # Set before fairseq.models.wav2vec makes all libraries log at DEBUG: only the first configuration counts.
     logging.basicConfig(level=logging.INFO)
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    # Asking whether there is a GPU must not initialise CUDA, which forks could then not use.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     import torch
 
     # Triton reads this at its first import: without a GPU, kernels run in its interpreter.
