@@ -33,11 +33,12 @@ test-newest: setup  ## run the tests that take seconds with the newest PyTorch t
 	$(BIN)/python -m pip install --quiet --upgrade --target .tools/newest torch
 	PYTHONPATH=.tools/newest $(PYTEST) -m "not slow and not nightly"
 
-lint: setup  ## run ruff, mypy (entmax, attention, latent) and the import rules between packages
+lint: setup  ## run ruff, mypy (entmax, attention, latent), the import rules between packages and the budgets of lines
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/budgets.py
 
 bench: setup  ## measure speed, memory and accuracy (data: scripts/prepare.py multi30k)
 	$(BIN)/python benchmarks/kernels.py

@@ -13,23 +13,22 @@ What cannot run is listed with the reason.
 from __future__ import annotations
 
 import functools
-import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from measure import begin, new_parser, peak_memory, table, time_calls, write_report
+from measure import begin, new_parser, peak_memory, table, time_calls
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from user_dir.attention import attention
+from user_dir.files import write_json
 
 HEADS, HEAD_DIM = 8, 64  # those of the base model
 SENTENCES = {32: 64, 128: 16, 512: 4, 1024: 2, 2048: 1, 4096: 1}  # by length, on a CPU
 GPU_SENTENCES = {32: 300, 64: 256, 128: 256, 256: 128, 512: 64, 1024: 32, 4096: 4, 16384: 1}
-LONG = 512
 GRAPH = "graph"
 
 
@@ -85,10 +84,9 @@ def on_gpu(causal: bool) -> list[Contender]:
             return adasplash.adasplash_v2(*inputs)  # for this mask and α = 1.5 only
         return getattr(adasplash, "adasplash_v1", adasplash.adasplash)(*inputs, alpha=alpha, is_causal=False)
 
-    def ours(backend: str, query, key, value, alpha):
-        return attention(query, key, value, alpha, causal=causal, backend=backend)[0]
+    def ours(query, key, value, alpha):
+        return attention(query, key, value, alpha, causal=causal, backend="fused")[0]
 
-    fused = functools.partial(ours, "fused")
     softmax = {
         "softmax, SDPA flash": functools.partial(sdpa, SDPBackend.FLASH_ATTENTION),
         "softmax, SDPA cuDNN": functools.partial(sdpa, SDPBackend.CUDNN_ATTENTION),
@@ -97,10 +95,8 @@ def on_gpu(causal: bool) -> list[Contender]:
     }
     found = [Contender(name, function, base=base) for name, function in softmax.items()]
     found.append(Contender("AdaSplash", adasplash, 1.5, base=base))
-    if not causal:
-        found.append(Contender("ours, dense", functools.partial(ours, "dense"), None, base=base))
-    found.append(Contender("ours, fused at 1.5", fused, 1.5, base=base))
-    return [*found, Contender("ours, fused", fused, None, base=base)]
+    found.append(Contender("ours, α = 1.5", ours, 1.5, base=base))
+    return [*found, Contender("ours, α learned", ours, None, base=base)]
 
 
 def calls_of(contender: Contender, whole: list[Tensor]) -> dict[str, Callable[[], object]]:
@@ -152,10 +148,7 @@ def compare(length: int, sentences: int, causal: bool, rounds: int, seed: int, d
         rows[contender.name] = row
         for measure, call in calls_of(contender, whole).items():
             try:
-                if measure == GRAPH:  # which keeps the memory that it allocates
-                    if row.get("peak_bytes", math.inf) > torch.cuda.mem_get_info()[1] / 16:
-                        raise MemoryError("a CUDA graph would keep too much memory")
-                    call = captured(call)
+                call = captured(call) if measure == GRAPH else call
                 call()
                 if measure == "training":
                     row["peak_bytes"] = peak_memory(call, device)
@@ -185,26 +178,11 @@ def as_table(rows: list[dict]) -> str:
     return "\n\n".join([shown, *reasons])
 
 
-def summary(rows: list[dict]) -> str:
-    """Multiples of softmax's time over all long and all short sequences: geometric mean, and worst."""
-    groups: dict[tuple, list[float]] = {}
-    for row in rows:
-        for measure, multiple in row["multiples"].items() if row["attention"] != row["base"] else ():
-            length = f"n ≥ {LONG}" if row["length"] >= LONG else f"n < {LONG}"
-            groups.setdefault((length, row["attention"], measure), []).append(multiple)
-    cells = [
-        [*what, math.exp(sum(map(math.log, multiples)) / len(multiples)), max(multiples)]
-        for what, multiples in groups.items()
-    ]
-    return table(cells, ["length", "attention", "measure", "×SDPA, mean", "at worst"])
-
-
 def main() -> None:
     """Measure each length, print, and write what is known."""
     parser = new_parser(__doc__, rounds=11)
-    parser.add_argument(
-        "--lengths", type=int, nargs="+", metavar="N", help="queries and keys (default: by device)"
-    )
+    what = "queries and keys (default: by device)"
+    parser.add_argument("--lengths", type=int, nargs="+", metavar="N", help=what)
     args = parser.parse_args()
     device, report = begin(args)
     usual = SENTENCES if device == "cpu" else GPU_SENTENCES
@@ -215,9 +193,9 @@ def main() -> None:
             sentences = 1 if args.quick else usual.get(length, max(1, 2048 // length))
             rows = compare(length, sentences, causal, rounds, args.seed, device)
             report["rows"] += rows
-            write_report(args.output, report)
+            write_json(args.output, report)
             print(as_table(rows) + "\n", flush=True)
-    print(summary(report["rows"]) + f"\n\n{args.output}")
+    print(args.output)
 
 
 if __name__ == "__main__":

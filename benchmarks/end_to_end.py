@@ -15,7 +15,6 @@ import copy
 import functools
 import itertools
 import logging
-import math
 import statistics
 import tempfile
 from argparse import Namespace
@@ -31,12 +30,13 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.trainer import Trainer
-from measure import begin, in_turns, new_parser, peak_memory, ratio, seconds, table, write_report
+from measure import begin, in_turns, new_parser, peak_memory, ratio, seconds, table
 
 import user_dir.tasks  # noqa: F401  registers the models
 from user_dir.attention.dense import attention_scores, weighted_values
 from user_dir.attention.normalizers import NORMALIZERS, Normalizer
 from user_dir.corpora import load_corpus
+from user_dir.files import write_json
 from user_dir.models.transformer import fill_in
 
 SIZES = {
@@ -155,7 +155,7 @@ class Systems:
 def time_training(trainers: dict[str, Trainer], updates: int, rounds: int, seed: int) -> list[dict]:
     """Target tokens per second, and peak memory of the largest update beside parameters and Adam's state.
 
-    An update is fairseq-train's: forward, backward, clipping, Adam. Where gradients overflow, it is NaN.
+    An update is fairseq-train's: forward, backward, clipping, Adam.
     """
     batches: list[dict] = []
     for trainer in trainers.values():  # whose batches also tell the shapes of CUDA graphs
@@ -164,10 +164,7 @@ def time_training(trainers: dict[str, Trainer], updates: int, rounds: int, seed:
             batches += itertools.islice(epochs.next_epoch_itr(), updates * (rounds + 1) - len(batches))
 
     def train(trainer: Trainer, given: list[dict]) -> float:
-        try:
-            return seconds(lambda: [trainer.train_step([batch]) for batch in given])
-        except FloatingPointError:
-            return math.nan
+        return seconds(lambda: [trainer.train_step([batch]) for batch in given])
 
     for trainer in trainers.values():  # on a GPU, graphs of all shapes are recorded before the first round
         train(trainer, batches if trainer.cuda else batches[:updates])
@@ -316,7 +313,7 @@ def main() -> None:
 
     def done(part: str, where: dict, rows: list[dict], unit: str) -> None:
         report[part] += [{**where, **row} for row in rows]
-        write_report(args.output, report)
+        write_json(args.output, report)
         title = ", ".join(f"{name} {value}" for name, value in where.items())
         print(f"{part}, {title}\n\n{speed_table(rows, unit)}\n", flush=True)
 

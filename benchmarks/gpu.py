@@ -19,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = "tests/graphs tests/decoding tests/attention tests/entmax tests/models"
 TRAINING = "benchmarks/end_to_end.py --only training --rounds 3"
+TRANSLATION = "benchmarks/end_to_end.py --only translation --rounds 3"
 RANDOM = f"{TRAINING} --random-tokens --size base --precision bf16 --max-tokens"
 CONFIG = "configs/multi30k-de-en/alpha_entmax.yaml"
 # section → seconds that it may take, and its commands
@@ -26,10 +27,7 @@ SECTIONS = {
     "tests": (90, [f"-m pytest -q -n logical --maxprocesses 8 -m 'not nightly' {TESTS}"]),
     "models": (90, [f"{RANDOM} 4096", f"{RANDOM} 16384"]),
     "training": (120, [f"{TRAINING} --size tiny --precision fp16 --max-tokens 4096"]),
-    "translation": (
-        60,
-        ["benchmarks/end_to_end.py --only translation --rounds 3 --size iwslt --precision fp16"],
-    ),
+    "translation": (60, [f"{TRANSLATION} --size iwslt --precision fp16"]),
     "multi30k": (
         110,
         [
@@ -39,16 +37,11 @@ SECTIONS = {
     ),
     "attention": (70, ["benchmarks/attention.py --rounds 7"]),
 }
-REHEARSED = {
-    "tests": ["-m pytest -q tests/attention/test_alpha.py"],
-    "models": [f"{TRAINING} --random-tokens --quick"],
-    "attention": ["benchmarks/attention.py --quick --lengths 4"],
-}
 
 
-def run(name: str, commands: list[str], limit: int, output: Path) -> str:
+def run(name: str, output: Path) -> str:
     """Run the commands of a section, print what they print, and return how it ended."""
-    log = output / f"{name}.log"
+    (limit, commands), log = SECTIONS[name], output / f"{name}.log"
     with log.open("w", encoding="utf-8") as file, tempfile.TemporaryDirectory() as scratch:
         for number, command in enumerate(commands):
             words = [sys.executable, *shlex.split(command.format(scratch=scratch))]
@@ -72,18 +65,12 @@ def main() -> None:
     what = f"run this section; may be repeated (default: all: {', '.join(SECTIONS)})"
     parser.add_argument("--section", action="append", choices=SECTIONS, metavar="NAME", help=what)
     folder = ROOT / "runs" / "benchmarks" / "gpu"
-    parser.add_argument(
-        "--output", type=Path, default=folder, metavar="DIR", help="folder of logs and reports"
-    )
-    what = "run the least of what needs no corpus, on any machine; its times are meaningless"
-    parser.add_argument("--rehearse", action="store_true", help=what)
+    what = "folder of logs and reports"
+    parser.add_argument("--output", type=Path, default=folder, metavar="DIR", help=what)
     args = parser.parse_args()
     output = args.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
-    ended = {}
-    for name in args.section or (REHEARSED if args.rehearse else SECTIONS):
-        limit, commands = SECTIONS[name]
-        ended[name] = run(name, REHEARSED[name] if args.rehearse else commands, limit, output)
+    ended = {name: run(name, output) for name in args.section or SECTIONS}
     print("\n".join(f"{name}: {how}" for name, how in ended.items()))
     sys.exit(any(how != "done" for how in ended.values()))
 

@@ -1,9 +1,8 @@
-"""Measuring times and peak memory in turns, the machine that it is done on, and reports."""
+"""Measuring times and peak memory in turns, and the machine that it is done on."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import platform
@@ -53,20 +52,6 @@ def machine(what: str, device: str = "cpu", seed: int = 1) -> dict:
             **{name: installed[name] for name in PACKAGES if name in installed},
         },
     }
-
-
-def heading(report: dict) -> str:
-    """The metadata of a report in a line."""
-    place, versions = report["machine"], report["versions"]
-    where = f"{place['cpu']}, {place['threads']} of {place['cores']} cores, {place['capability']}"
-    where = where if place["device"] == "cpu" else place["device"]
-    return f"{where}; torch {versions['torch']}; {report['date']}; commit {report['commit']}"
-
-
-def write_report(path: Path, report: dict) -> None:
-    """Write a report as JSON."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def in_turns(jobs: dict[Any, Callable[[int], float]], rounds: int, seed: int = 1) -> dict[Any, list[float]]:
@@ -140,26 +125,19 @@ def new_parser(description: str, rounds: int) -> argparse.ArgumentParser:
     add("--rounds", type=int, metavar="N", help=f"rounds to measure (default: {rounds})")
     add("--quick", action="store_true", help="measure as little as possible, for a first look")
     name = Path(sys.argv[0]).stem
-    add(
-        "--output",
-        type=Path,
-        default=ROOT / "runs" / "benchmarks" / f"{name}.json",
-        metavar="FILE.json",
-        help="report",
-    )
+    output = ROOT / "runs" / "benchmarks" / f"{name}.json"
+    add("--output", type=Path, default=output, metavar="FILE.json", help="report")
     return parser
 
 
 def begin(args: argparse.Namespace) -> tuple[str, dict]:
-    """The device, and the report with the metadata, whose heading is printed."""
+    """The device, and the report with the metadata."""
     device = "cpu" if args.cpu or not torch.cuda.is_available() else "cuda"
     if args.threads:
         torch.set_num_threads(args.threads)
     warnings.simplefilter("ignore")  # of torch, fairseq and hydra, about their own age
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # of the profiler
-    report = machine(Path(sys.argv[0]).stem, device, args.seed)
-    print(heading(report) + "\n", flush=True)
-    return device, report
+    return device, machine(Path(sys.argv[0]).stem, device, args.seed)
 
 
 def table(rows: list[list], headers: list[str]) -> str:

@@ -295,7 +295,6 @@ def main() -> None:
     add("plan", type=file_path, metavar="FILE.yaml", help="experiment, such as experiments/comparison.yaml")
     what = "only runs whose NAME-seedN matches, such as '*-seed1'; may be repeated"
     add("--only", action="append", default=[], metavar="PATTERN", help=what)
-    add("--list", action="store_true", help="print how far each run is, and exit")
     add("--folder", type=path_of, default=RUNS, help="folder of the runs (default: runs)", metavar="DIR")
     what = "folder of the records (default: experiments/records); with an empty one, all runs are made anew"
     add("--records", type=path_of, default=RECORDS, help=what, metavar="DIR")
@@ -305,11 +304,6 @@ def main() -> None:
     for experiment in {run.experiment for run in runs}:
         unpack(experiment, folder, records)
     left = [run for run in runs if not (run.folder / "result.json").is_file()]
-    if args.list:
-        for run in runs:
-            state = "done" if run not in left else "begun" if run.folder.is_dir() else "to do"
-            print(f"{run.label:<40} {state}")
-        return
     for command in plan.before if left else ():
         print(f"before the runs: {command}", flush=True)
         subprocess.run(command, shell=True, cwd=ROOT, check=True)

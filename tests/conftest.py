@@ -12,7 +12,7 @@ from types import ModuleType
 
 import hypothesis
 import pytest
-from forks import NIGHTLY
+from forks import NIGHTLY, forks
 from once import Once
 from quick_hydra import quicken
 
@@ -33,6 +33,8 @@ def pytest_configure(config):
     # Set before fairseq.models.wav2vec makes all libraries log at DEBUG: only the first configuration counts.
     logging.basicConfig(level=logging.INFO)
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    # Asking whether there is a GPU must not initialise CUDA, which forks could then not use.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     import torch
 
     # Triton reads this at its first import: without a GPU, kernels run in its interpreter.
@@ -44,6 +46,7 @@ def pytest_configure(config):
     torch.set_num_threads(1)
     importlib.import_module("user_dir.tasks")
     quicken()
+    forks()
 
 
 def pytest_collection_modifyitems(items):

@@ -30,14 +30,6 @@ def test_it_refuses_where_nobody_can_answer(clean, tmp_path, monkeypatch):
     assert (tmp_path / "checkpoints" / "toy" / "average.pt").exists()
 
 
-@pytest.mark.parametrize("answer", ["", "n\n", "no\n", "yesterday\n"])
-def test_any_other_answer_keeps_everything(clean, tmp_path, monkeypatch, answer):
-    monkeypatch.setattr("sys.stdin", Terminal(answer or "\n"))
-    with pytest.raises(UserError, match="nothing was removed"):
-        clean.main([])
-    assert (tmp_path / "checkpoints").exists()
-
-
 @pytest.mark.parametrize("words, answer", [([], "y\n"), ([], "YES\n"), (["--yes"], "")])
 def test_it_removes_trainings_and_no_data(clean, tmp_path, monkeypatch, words, answer):
     monkeypatch.setattr("sys.stdin", Terminal(answer))

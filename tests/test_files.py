@@ -14,7 +14,6 @@ from user_dir import files
 from user_dir.errors import UserError, first_few
 from user_dir.files import (
     Busy,
-    atomic_write,
     check_output,
     copy_file,
     locked,
@@ -64,15 +63,6 @@ def test_what_cannot_be_read_is_named(tmp_path, kind):
         (tmp_path / "wrong").write_text("a: [1,")
         with pytest.raises(UserError, match="wrong"):
             read(tmp_path / "wrong")
-
-
-def test_a_file_that_cannot_be_finished_leaves_the_one_before(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("before")
-    with pytest.raises(RuntimeError), atomic_write(path) as beside:
-        beside.write_text("half")
-        raise RuntimeError
-    assert path.read_text() == "before" and len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -51,7 +50,7 @@ def test_the_quick_form_measures_ours_and_others(module, tmp_path, monkeypatch, 
         assert all(
             row["peak_bytes"] > 0 and not row["failures"] and row["multiples"]["training"] > 0 for row in rows
         )
-        assert "×SDPA, mean" in printed
+        assert "×SDPA" in printed
     else:
         training, translation = report["training"], report["translation"]
         assert all(row["per_second"] > 0 and row["peak_bytes"] > 0 for row in training)
@@ -86,9 +85,15 @@ def test_ratios_are_within_rounds_and_peaks_are_of_memory_held_at_once():
     assert 4 << 20 <= measure.peak_memory(call) < 5 << 20
 
 
-@pytest.mark.slow
-def test_what_a_gpu_is_to_do_is_rehearsed(tmp_path):
-    words = [sys.executable, ROOT / "benchmarks" / "gpu.py", "--rehearse", "--section", "attention"]
-    done = subprocess.run([*words, "--output", tmp_path], capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.endswith("attention: done\n"), done.stdout + done.stderr
-    assert json.loads((tmp_path / "attention-1.json").read_text())["rows"]
+def test_sections_for_a_gpu_end_one_by_one(tmp_path, monkeypatch, capsys):
+    gpu = importlib.import_module("gpu")
+    for _, commands in gpu.SECTIONS.values():
+        for word in " ".join(commands).split():
+            assert not word.endswith((".py", ".yaml")) or (ROOT / word).is_file(), word
+    sections = {"good": (60, ["-c 'print(1 + 1)'"]), "bad": (60, ["-c 'exit(3)'", "-c 'print(5)'"])}
+    monkeypatch.setattr(gpu, "SECTIONS", sections)
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--output", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        gpu.main()
+    assert (tmp_path / "good.log").read_text() == "2\n" and (tmp_path / "bad.log").read_text() == ""
+    assert "good: done\n" in capsys.readouterr().out

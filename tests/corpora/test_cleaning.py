@@ -45,16 +45,6 @@ def test_each_side_may_have_a_limit_of_its_own(tmp_path):
     assert complaint(("a b", "a b c"), PAIR, "pieces", limit) == "the target had more than 2 pieces"
 
 
-def test_moses_tokens_separate_punctuation_but_not_entities():
-    from sacremoses import MosesTokenizer
-
-    text = "Tom&Jerry's(x),don't."
-    number = len(MosesTokenizer("en").tokenize(text, escape=False))
-    assert number > len(text.split())
-    assert complaint((text, text), ("en", "en"), "moses_tokens", Limit(max=number)) is None
-    assert complaint((text, text), ("en", "en"), "moses_tokens", Limit(max=number - 1))
-
-
 def test_near_duplicates_of_held_out_pairs_are_left_out():
     held_out = [("Komm heim!", "Come home."), ("Größe 5?", "Size 5"), ("…", "!")]
     alike = [

@@ -10,7 +10,7 @@ import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from tiny import DESCRIPTION, GERMAN, lines, write
+from tiny import DESCRIPTION, GERMAN, lines
 
 from user_dir.corpora import load_corpus
 from user_dir.corpora.description import Download
@@ -102,20 +102,6 @@ def test_another_file_than_the_published_is_used_with_a_warning(data, raw, caplo
     )
 
 
-def test_files_are_found_by_base_name_only_where_it_is_unique(tmp_path):
-    splits = "splits: {train: 'a/x.{language}', valid: 'b/y.{language}', exam: 'c/y.{language}'}"
-    (tmp_path / "t").mkdir()
-    (tmp_path / "t" / "corpus.yaml").write_text(f"title: t\nlanguages: [de, en]\n{splits}\n")
-    files = RawFiles(load_corpus("t", tmp_path), tmp_path)
-    for name in ("x.de.gz", "y.de"):
-        write(tmp_path / name, ["a"])
-    assert files.find("a/x.de") == tmp_path / "x.de.gz"
-    assert files.find("b/y.de") is None
-    (tmp_path / "b").mkdir()
-    write(tmp_path / "b" / "y.de", ["b"])
-    assert files.find("b/y.de") == tmp_path / "b" / "y.de"
-
-
 MEMBERS = {"in/a.txt": b"a\n", "../evil": b"x", "in/b.txt": b"b\n" * 9}
 
 
@@ -135,7 +121,7 @@ def archive(path, members=MEMBERS, before=""):
     return path
 
 
-@pytest.mark.parametrize("name", ["x.tgz", "x.tar", "x.tar.bz2", "x.tar.xz", "x.zip"])
+@pytest.mark.parametrize("name", ["x.tgz", "x.tar", "x.zip"])
 def test_only_named_members_are_written(tmp_path, name):
     path = archive(tmp_path / name, before="./" if name == "x.tar" else "")
     extract(path, {"in/a.txt"}, tmp_path / "out")
@@ -143,11 +129,3 @@ def test_only_named_members_are_written(tmp_path, name):
     assert lines(tmp_path / "out" / "in" / "a.txt") == ["a"] and not list(tmp_path.rglob("evil"))
     with pytest.raises(UserError, match=rf"{name} has no member in/c\.txt"):
         extract(path, {"in/a.txt", "in/c.txt"}, tmp_path / "out")
-
-
-@pytest.mark.parametrize("name", ["x.tgz", "x.zip"])
-def test_a_damaged_archive(tmp_path, name):
-    path = archive(tmp_path / name)
-    path.write_bytes(path.read_bytes()[:-60])
-    with pytest.raises(UserError, match=rf"(cannot read the archive .*{name}|{name} has no member)"):
-        extract(path, set(MEMBERS), tmp_path / "out")

@@ -35,11 +35,6 @@ def test_korean_has_spaces_and_takes_mecab_if_it_is_there(monkeypatch, installed
         assert language(code).tokenizer == ("ko-mecab" if installed else "char")
 
 
-def test_languages_of_moses():
-    codes = {"fra_Latn": "fr", "deu": "de", "pt_BR": "pt", "cmn_Hans": "zh", "cze": "cs", "EN": "en"}
-    assert {code: language(code).moses for code in codes} == codes
-
-
 @pytest.mark.parametrize("code", ["xx", "jp", "cn", "toki", "a", "", "_", "und"])
 def test_nothing_is_known_of_what_is_no_code(code):
     found = language(code)

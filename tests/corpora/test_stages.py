@@ -1,24 +1,20 @@
-"""The stages of preparation: output, skipping, kills and refusals."""
+"""The stages of preparation: output, skipping, refusals; kills: ``end_to_end/test_faults.py``."""
 
 import json
 import logging
-import multiprocessing
 import os
-import random
 import re
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from commands import here
 from fairseq.data import Dictionary, data_utils
 from tiny import DESCRIPTION, ENGLISH, GERMAN, contents, joined, lines, times, write
 
-from user_dir.corpora import load_corpus, pieces, stages, stamps
+from user_dir.corpora import load_corpus, stages, stamps
 from user_dir.corpora.stages import prepare
-from user_dir.corpora.summary import next_command, summary
+from user_dir.corpora.summary import summary
 from user_dir.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,25 +60,17 @@ def test_all_stages_run(corpus, raw):
     assert f"next: python scripts/prepare.py tiny --config --data {corpus.folder.parent}" in told
 
 
-@pytest.mark.parametrize("empty", [False, True])
-def test_binarised_data_are_those_of_fairseq_preprocess(corpus, raw, tmp_path, empty):
-    write(raw / "first.en", [ENGLISH[1], "" if empty else "☃ Ω unknown", ENGLISH[3]])
+def test_binarised_data_are_those_of_fairseq_preprocess(corpus, raw, tmp_path):
+    write(raw / "first.en", [ENGLISH[1], "", ENGLISH[3]])
+    write(raw / "second.en", [ENGLISH[2], "☃ Ω unknown"])
     prepare(corpus, raw)
-    (tmp_path / "theirs").mkdir()
     shutil.copy(corpus.bin / "dict.txt", tmp_path / "dict.txt")
-    command = [sys.executable, "-m", "fairseq_cli.preprocess", "--source-lang", "de", "--target-lang", "en"]
-    command += [
-        "--joined-dictionary",
-        "--trainpref",
-        "train",
-        "--validpref",
-        "valid",
-        "--testpref",
-        "test,test1",
-    ]
-    command += ["--srcdict", tmp_path / "dict.txt", "--destdir", tmp_path / "theirs"]
-    subprocess.run(command, cwd=corpus.segmented, check=True, capture_output=True)
-    theirs = {name: text for name, text in contents(tmp_path / "theirs").items() if not name.endswith(".log")}
+    words = ["--source-lang", "de", "--target-lang", "en", "--joined-dictionary"]
+    words += ["--srcdict", tmp_path / "dict.txt", "--destdir", tmp_path / "bin"]
+    for name, subsets in (("train", ["train"]), ("valid", ["valid"]), ("test", ["test", "test1"])):
+        words += [f"--{name}pref", ",".join(str(corpus.segmented / subset) for subset in subsets)]
+    here("preprocess", *words)
+    theirs = {name: text for name, text in contents(tmp_path / "bin").items() if not name.endswith(".log")}
     ours = contents(corpus.bin)
     assert len(theirs) == 18 and theirs == {name: ours[name] for name in theirs}
 
@@ -135,75 +123,6 @@ def test_the_size_of_a_vocabulary_stays_until_another_is_given(corpus, raw, capl
     assert prepared(corpus, raw, 55) == 55
 
 
-def test_a_size_that_nobody_gave(corpus, raw, monkeypatch):
-    """It follows from the pairs, and of a small text all pieces are learned."""
-    corpus = redescribed(corpus, "vocabulary_size: 60\n", "")
-    monkeypatch.setattr(pieces, "suitable_size", lambda pairs: {40: 50, 41: 5000}[pairs])
-    prepare(corpus, raw)
-    assert len(lines(corpus.folder / "spm.vocab")) == 50
-    for language, sentences in (("de", GERMAN), ("en", ENGLISH)):
-        write(raw / f"train.{language}.gz", [*sentences * 10, sentences[0]])
-    prepare(corpus, raw)
-    assert 50 < len(lines(corpus.folder / "spm.vocab")) < 400
-
-
-@pytest.mark.nightly
-def test_a_sample_of_many_sentences_is_the_same_in_every_process(corpus, raw, tmp_path):
-    """A fifth of the sentences is learned from, in words that differ."""
-    draw = random.Random(5)
-    words = ["".join(draw.choices("abcdefgh", k=6)) for _ in range(3000)]
-    for language in ("de", "en"):
-        write(raw / f"train.{language}.gz", [" ".join(draw.choices(words, k=5)) for _ in range(500)])
-    code = "import sys; from pathlib import Path; from user_dir.corpora import load_corpus, stages\n"
-    code += "stages.LEARN_FROM = int(sys.argv[3])\n"
-    code += "stages.prepare(load_corpus('tiny', sys.argv[1]), Path(sys.argv[2]), 90, int(sys.argv[4]))"
-    found = []
-    for seed, number in (("1", 200), ("2", 200), ("1", 1000)):
-        place = tmp_path / f"{seed} {number}"
-        shutil.copytree(corpus.folder, place / "tiny")
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
-        command = [sys.executable, "-c", code, place, raw, str(number), seed]
-        subprocess.run(command, env=environment, cwd=ROOT, check=True)
-        found.append({n: c for n, c in contents(place / "tiny").items() if not n.endswith(("json", "yaml"))})
-    assert found[0] == found[1] and found[0]["spm.model"] != found[2]["spm.model"]
-
-
-STAGES = {
-    "text": (stages, "write_rows", 2),
-    "model": (pieces, "train_model", 1),
-    "bin": (stages, "binarise", 3),
-    "move": (Path, "replace", 3),
-    "move later": (Path, "replace", 15),
-    "dictionary": (pieces, "write_dictionary", 1),
-}
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_killed_run_is_resumed(corpus, raw, tmp_path, monkeypatch, stage):
-    """The process is killed (SIGKILL) after so many calls of a function."""
-    shutil.copytree(corpus.folder.parent, tmp_path / "other")
-    undisturbed = load_corpus("tiny", tmp_path / "other")
-    prepare(undisturbed, raw)
-    where, name, count = STAGES[stage]
-    function, calls = getattr(where, name), []
-
-    def killing(*arguments, **named):
-        result = function(*arguments, **named)
-        calls.append(1)
-        return os.kill(os.getpid(), signal.SIGKILL) if len(calls) == count else result
-
-    with monkeypatch.context() as patch:
-        patch.setattr(where, name, killing)
-        child = multiprocessing.get_context("fork").Process(target=prepare, args=(corpus, raw))
-        child.start()
-        child.join(600)
-    assert child.exitcode == -signal.SIGKILL
-    with pytest.raises(UserError, match="not prepared"):
-        corpus.require_prepared()
-    prepare(corpus, raw)
-    assert contents(corpus.folder) == contents(undisturbed.folder)
-
-
 def test_an_interruption_leaves_no_new_pieces_beside_text_in_the_old_ones(corpus, raw, monkeypatch):
     prepare(corpus, raw)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -211,30 +130,6 @@ def test_an_interruption_leaves_no_new_pieces_beside_text_in_the_old_ones(corpus
         prepare(corpus, raw, 50)
     with pytest.raises(UserError, match="not prepared"):
         corpus.require_prepared()
-
-
-def test_stamps_keep_what_was_there_until_the_new_is_whole(tmp_path):
-    stamp = tmp_path / "out" / "stamp.json"
-
-    def build(inputs, files):
-        with stamps.building(stamp, inputs) as made:
-            for name, text in files.items():
-                (made.folder / name).write_text(text)
-            made.report = {"files": len(files)}
-
-    build({"size": (1, 2)}, {"a": "text", "b": "more"})
-    assert stamps.is_done("", stamp, {"size": (1, 2)}) and not stamps.is_done("", stamp, {"size": (1, 3)})
-    (stamp.parent / "mine").write_text("of the user")
-    with pytest.raises(RuntimeError), stamps.building(stamp, {}) as made:
-        (made.folder / "a").write_text("new")
-        raise RuntimeError
-    assert stamps.is_done("", stamp, {"size": (1, 2)}) and (stamp.parent / "a").read_text() == "text"
-    before = stamps.fingerprint(stamp)
-    build({}, {"a": "3"})
-    assert sorted(path.name for path in stamp.parent.iterdir()) == ["a", "mine", "stamp.json"]
-    assert stamps.read_stamp(stamp)["report"] == {"files": 1} and stamps.fingerprint(stamp) != before
-    (stamp.parent / "a").write_text("")
-    assert not stamps.is_done("", stamp, {})
 
 
 def test_empty_sides_are_only_dropped_from_the_training_text(corpus, raw):
@@ -319,6 +214,7 @@ def test_a_folder_may_be_a_link_to_another_disk(corpus, raw, tmp_path):
 SHARED = Path(os.environ.get("CORPORA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "number"), [("multi30k", 29_000), ("tanaka", 50_000)])
 def test_the_published_files(name, number, tmp_path, caplog):
     if not (SHARED / name).is_dir():
@@ -329,11 +225,3 @@ def test_the_published_files(name, number, tmp_path, caplog):
     assert caplog.text == ""  # all checksums match corpus.yaml
     report = json.loads((corpus.folder / "text" / "stamp.json").read_text())["report"]
     assert report["train"] == {"pairs": number, "dropped": {}}
-
-
-@pytest.mark.parametrize(
-    ("name", "command"),
-    [("multi30k", "train.py configs/multi30k-de-en/"), ("multi30k-mt", "prepare.py multi30k-mt")],
-)
-def test_the_next_command_is_for_this_corpus_not_for_one_whose_name_begins_alike(name, command):
-    assert f"scripts/{command}" in next_command(load_corpus(name))

@@ -1,7 +1,5 @@
 """Post-editing triplets: their text, their pieces, a BERT's vocabulary, and text for pretraining."""
 
-import json
-
 import pytest
 from tiny import joined, lines
 from triplets import DESCRIPTION, MT, PE, SRC, bert_vocabulary, write_triplets
@@ -11,7 +9,7 @@ from user_dir.corpora.pieces import NewText, case_of
 from user_dir.corpora.readers.triplets import source_line
 from user_dir.corpora.stages import prepare
 from user_dir.corpora.summary import summary
-from user_dir.corpora.wordpiece import FILES, SPECIAL, read_tokenizer, symbol_of
+from user_dir.corpora.wordpiece import FILES, read_tokenizer, symbol_of
 from user_dir.errors import UserError
 
 BOTH = [f"{src} [SEP] {mt}" for src, mt in zip(SRC, MT)]
@@ -78,17 +76,6 @@ def test_broken_triplets_are_refused_with_file_and_line(tmp_path, file, text, me
     assert not (corpus.folder / "text" / "stamp.json").exists()
 
 
-def test_some_lines_and_files_of_another_name(tmp_path):
-    corpus = described(tmp_path)
-    train = "[{file: 'train.{side}', lines: 2-7}, {src: train.src, mt: train.pe, pe: train.pe, lines: 1-1}]"
-    path = corpus.folder / "corpus.yaml"
-    path.write_text(path.read_text().replace('"train.{side}"', train))
-    corpus = load_corpus("mine", corpus.folder.parent)
-    prepare(corpus, tmp_path / "raw", 70)
-    assert lines(corpus.text("train", "de")) == [*(PE * 2)[1:7], PE[0]]
-    assert lines(corpus.text("train", "en"))[-1] == f"{SRC[0]} [SEP] {PE[0]}"
-
-
 def test_pieces_of_a_berts_vocabulary(tmp_path):
     """Against WordPiece by the definition: from the left, the longest token of the vocabulary."""
     corpus = described(tmp_path, "wordpiece: bert/vocab.txt", size=0)
@@ -139,12 +126,13 @@ def files_of(folder):
     return {name: folder / name for name in FILES if (folder / name).is_file()}
 
 
-@pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "old"),
     [
-        *({}, {"do_lower_case": False}, {"strip_accents": False}, {"tokenize_chinese_chars": False}),
-        {"do_lower_case": False, "strip_accents": True},
+        ({}, True),
+        ({"do_lower_case": False}, False),
+        ({"strip_accents": False}, True),
+        ({"tokenize_chinese_chars": False}, False),
     ],
 )
 def test_pieces_are_those_of_transformers(silent_transformers, tmp_path, settings, old):
@@ -164,20 +152,6 @@ def test_pieces_are_those_of_transformers(silent_transformers, tmp_path, setting
     expected = [[symbol_of(token) for token in theirs.tokenize(text)] for text in SENTENCES]
     assert ours.encode(SENTENCES) == expected
     assert ours.rules == found.rules
-
-
-def test_without_settings_text_stays_as_it_is(tmp_path):
-    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENS), encoding="utf-8")
-    found = read_tokenizer(files_of(tmp_path))
-    assert found.rules is None and found.encode(["Hund Ä"]) == [["▁Hund", "▁Ä"]]
-
-
-def test_a_vocabulary_that_is_no_berts(tmp_path):
-    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0}}}))
-    with pytest.raises(
-        UserError, match=rf"tokenizer\.json is not the vocabulary of a BERT: .*{min(SPECIAL)[1:-1]}"
-    ):
-        read_tokenizer(files_of(tmp_path))
 
 
 def test_pieces_and_dictionary_of_another_corpus(tmp_path):

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import functools
 import importlib
 import io
 import json
 import re
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from unittest import mock
 
 import torch
-from forks import ROOT, Forks, environment
+from forks import ROOT, Forks, environment, forks
 
 from user_dir.checkpoints import load_checkpoint, save_checkpoint
 from user_dir.config import training_command
@@ -34,15 +31,6 @@ def run(*command, check=True, cwd=ROOT, timeout=600) -> subprocess.CompletedProc
     words = [str(word) for word in command]
     options = {"cwd": cwd, "env": environment(), "timeout": timeout}
     return checked(subprocess.run(words, capture_output=True, text=True, **options), check)
-
-
-@functools.cache
-def forks() -> Forks:
-    """The process from which all programs of this pytest process are forked."""
-    folder = tempfile.TemporaryDirectory()
-    made = Forks(Path(folder.name))
-    atexit.register(lambda: (made.close(), folder.cleanup()))
-    return made
 
 
 def wait_for_line(program: Forks, log: Path) -> None:

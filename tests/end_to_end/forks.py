@@ -1,28 +1,26 @@
-"""Python programs as forks of a process that has imported fairseq and the plugin, which saves most start-up
-time.
+"""Python programs as forks of the process of the tests, which has imported fairseq and the plugin.
 
-Output and exit status are those of a separate process. A program started with ``anew`` is forked from a
-process that has only imported libraries; it imports fairseq and the plugin itself, in its own order, and runs
-to the interpreter's normal exit; with ``anew="nightly"`` so it is only where nightly tests run. Programs
-started by a program are ordinary processes, except for fairseq's commands started by a program without
-``anew``: they are forks, too.
+They are forked from a child that does nothing else, made before the first test. Output and exit status are
+those of a separate process. A program started ``anew`` is one; with ``anew="nightly"``, where nightly tests
+run.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gc
 import importlib
 import json
 import logging
 import os
-import resource
 import runpy
 import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -30,18 +28,13 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from quick_hydra import quicken
-
 ROOT = Path(__file__).resolve().parents[2]
 NIGHTLY = "TESTS_NIGHTLY"  # set where nightly tests run
 NO_NETWORK = Path(__file__).with_name("no_network")
-# The imports that make importing fairseq slow.
-LIBRARIES = ("torch.distributed.fsdp", "torch.onnx.operators", "sklearn.metrics", "hydra.experimental")
-LIBRARIES += ("sacrebleu", "tensorboardX", "torch._dynamo")  # torch's optimizers import the last
-LIBRARIES += ("matplotlib.figure", "sacremoses", "sentencepiece")
-# The rest, including imports of our scripts.
-LOADED = ("fairseq.sequence_generator", "fairseq.trainer", "user_dir.tasks", "torch.utils.serialization")
-LOADED += ("user_dir.analysis.results", "user_dir.translation.evaluate")
+# What scripts import besides the plugin.
+LOADED = ("fairseq.trainer", "sacrebleu", "sacremoses", "sentencepiece", "tensorboardX", "torch._dynamo")
+LOADED += ("matplotlib.figure", "torch.utils.serialization", "user_dir.analysis.results")
+LOADED += ("user_dir.translation.evaluate",)
 
 
 def environment() -> dict[str, str]:
@@ -51,43 +44,41 @@ def environment() -> dict[str, str]:
 
 
 class Forks:
-    """Runs programs one after the other; each reads from and writes to files in ``folder``."""
+    """Runs programs one after the other; each reads from and writes to files in a temporary folder."""
 
-    def __init__(self, folder: Path):
-        self.files = [str(folder / name) for name in ("stdin", "stdout", "stderr")]
-        self.parent = subprocess.Popen(
-            [sys.executable, __file__],
-            env=environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,  # otherwise buffered lines would be invisible to select
-        )
+    def __init__(self):
+        (its_input, self.requests), (self.answers, its_output) = os.pipe(), os.pipe()
+        self.parent = os.fork()
+        if not self.parent:
+            os.close(self.requests), os.close(self.answers)
+            try:
+                serve(its_input, its_output)
+            finally:
+                os._exit(1)
+        os.close(its_input), os.close(its_output)
+        self.folder = tempfile.TemporaryDirectory()
+        self.files = [os.path.join(self.folder.name, name) for name in ("stdin", "stdout", "stderr")]
         self.pending = False
 
-    def start(
-        self,
-        *words,
-        cwd: Path = ROOT,
-        stdin: str | Path = "",
-        file_size: int | None = None,
-        anew: bool | str = False,
-    ) -> None:
-        """Start ``python WORDS`` with a text or a file as stdin, and files of at most ``file_size`` bytes."""
+    def start(self, *words, cwd: Path = ROOT, stdin: str = "") -> None:
+        """Start ``python WORDS``."""
         if self.pending:  # a test failed before waiting for its program
             self.kill(signal.SIGKILL)
-        files = [str(stdin), *self.files[1:]] if isinstance(stdin, Path) else self.files
-        if not isinstance(stdin, Path):
-            Path(self.files[0]).write_text(stdin, encoding="utf-8")
+        Path(self.files[0]).write_text(stdin, encoding="utf-8")
         self.words = [str(word) for word in words]
-        anew = NIGHTLY in os.environ if anew == "nightly" else anew
-        asked = [anew, self.words, str(cwd), environment(), files, file_size]
-        self.parent.stdin.write(json.dumps(asked).encode() + b"\n")
-        self.pid = int(self.parent.stdout.readline())
-        self.pending = True
+        asked = [self.words, str(cwd), environment(), self.files]
+        os.write(self.requests, json.dumps(asked).encode() + b"\n")
+        self.pid, self.pending = self._answer(), True
+
+    def _answer(self) -> int:
+        line = b""
+        while not line.endswith(b"\n"):
+            line += os.read(self.answers, 1) or sys.exit("the process that forks programs has ended")
+        return int(line)
 
     def running(self, timeout: float = 0) -> bool:
         """Whether the program runs, and still does after ``timeout`` seconds."""
-        return not select.select([self.parent.stdout], [], [], timeout)[0]
+        return not select.select([self.answers], [], [], timeout)[0]
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition holds, polling every half millisecond."""
@@ -106,117 +97,100 @@ class Forks:
         if self.running(timeout):
             self.kill(signal.SIGKILL)
             raise subprocess.TimeoutExpired(self.words, timeout)
-        status = int(self.parent.stdout.readline())
-        self.pending = False
+        status, self.pending = self._answer(), False
         stdout, stderr = (Path(name).read_text(encoding="utf-8") for name in self.files[1:])
         return subprocess.CompletedProcess(self.words, status, stdout, stderr)
 
-    def run(self, *words, timeout: float = 600, **options) -> subprocess.CompletedProcess:
+    def run(
+        self, *words, timeout: float = 600, anew: bool | str = False, cwd: Path = ROOT, stdin: str = ""
+    ) -> subprocess.CompletedProcess:
         """Start a program and wait for its end."""
-        self.start(*words, **options)
+        if NIGHTLY in os.environ if anew == "nightly" else anew:
+            command = [sys.executable, *map(str, words)]
+            options = {"capture_output": True, "encoding": "utf-8", "env": environment(), "cwd": cwd}
+            return subprocess.run(command, input=stdin, timeout=timeout, **options)
+        self.start(*words, cwd=cwd, stdin=stdin)
         return self.finish(timeout)
 
     def close(self) -> None:
         """End the forking process."""
-        self.parent.communicate()
+        os.close(self.requests)
+        os.waitpid(self.parent, 0)
+        self.folder.cleanup()
 
 
-def next_program(loaded: bool = False) -> tuple[list[str], bool]:
-    """Fork for each incoming program; returns, in the fork, its arguments, and whether fairseq is imported.
+@functools.cache
+def forks() -> Forks:
+    """The one of this process; ``conftest.py`` asks for it before the first test."""
+    made = Forks()
+    atexit.register(made.close)
+    return made
 
-    The process that has only imported libraries passes programs that need no new start on to a fork of its
-    own, which imports the rest and does the same.
-    """
+
+def serve(requests: int, answers: int) -> None:
+    """Fork for each incoming program, and tell its number and its status."""
     # A shell starts background jobs with Ctrl-C ignored, and children inherit this.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    to_loaded = from_loaded = None
-    for line in sys.stdin:
-        anew, words, cwd, variables, files, file_size = json.loads(line)
-        if not anew and not loaded:
-            if to_loaded is None:
-                (its_input, to_loaded), (from_loaded, its_output) = os.pipe(), os.pipe()
-                if not os.fork():
-                    os.dup2(its_input, 0), os.dup2(its_output, 1)
-                    for descriptor in (its_input, to_loaded, from_loaded, its_output):
-                        os.close(descriptor)
-                    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-                    load()
-                    return next_program(loaded=True)
-                os.close(its_input), os.close(its_output)
-                from_loaded = open(from_loaded, encoding="utf-8")  # noqa: SIM115
-            os.write(to_loaded, line.encode())
-            for _ in range(2):
-                answer = from_loaded.readline()
-                if not answer:  # otherwise the tests would wait for ever
-                    sys.exit("the process that imports fairseq and the plugin has ended")
-                print(answer, end="", flush=True)
-            continue
-        pid = os.fork()
-        if not pid:
-            os.environ.clear()
-            os.environ.update(variables)
-            os.chdir(cwd)
-            for stream, name in enumerate(files):
-                os.dup2(os.open(name, os.O_RDWR | (os.O_CREAT | os.O_TRUNC if stream else 0)), stream)
-            sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  the old one has read ahead
-            if file_size is not None:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
-            return words, loaded
-        print(pid, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
-    sys.exit()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    loaded = False
+    with open(requests, encoding="utf-8") as lines:
+        for line in lines:
+            loaded = loaded or load()
+            words, *where = json.loads(line)
+            pid = os.fork()
+            if not pid:
+                run(words, *where)
+            os.write(answers, b"%d\n" % pid)
+            os.write(answers, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
-def load() -> None:
-    """Import fairseq and the plugin, and leave the rest as in a newly started interpreter."""
-    sys.path.insert(0, str(ROOT))
+def load() -> bool:
+    """Import the rest, and leave logging and warnings as in a newly started interpreter."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
     for name in LOADED:
         importlib.import_module(name)
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-    quicken()
     # hydra's parser is slow until it has parsed such settings once.
     words = ["data", "--arch", "adaptively_sparse_transformer"]
-    logging.disable(logging.CRITICAL)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
+    convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
     logging.disable(logging.NOTSET)
-    sys.path.remove(str(ROOT))
     logging.root.handlers.clear()  # only the first basicConfig of a program has an effect
     logging.root.setLevel(logging.WARNING)
-    subprocess.run = forking(subprocess.run)
     gc.freeze()  # otherwise garbage collection in each fork would copy all memory
+    return True
 
 
-def forking(run: Callable) -> Callable:
-    """``subprocess.run`` that runs ``python -m fairseq_cli.…`` in a fork of this process."""
-
-    def run_or_fork(command, **options):
-        if command[1:2] != ["-m"] or not command[2].startswith("fairseq_cli."):
-            return run(command, **options)
-        assert set(options) == {"cwd", "stdout", "stderr"}, options
-        sys.stdout.flush()
-        pid = os.fork()
-        if pid:
-            return subprocess.CompletedProcess(command, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-        code = 1
-        try:
-            os.chdir(options["cwd"])
-            for stream in (1, 2):
-                os.dup2(options["stdout"].fileno(), stream)
-            sys.argv = command[2:]
-            runpy.run_module(command[2], run_name="__main__", alter_sys=True)
-            code = 0
-        except SystemExit as end:
-            code = end.code
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            leave(code)
-
-    return run_or_fork
+def run(words: list[str], cwd: str, variables: dict[str, str], files: list[str]) -> None:
+    """Run a program in this process, and end it like the interpreter."""
+    os.environ.clear()
+    os.environ.update(variables)
+    os.chdir(cwd)
+    for stream, name in enumerate(files):
+        os.dup2(os.open(name, os.O_RDWR | (os.O_CREAT | os.O_TRUNC if stream else 0)), stream)
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(stream, "w" if stream else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
+        for stream in range(3)
+    )
+    code: int | str | None = 1
+    try:
+        runpy.run_path(str(NO_NETWORK / "sitecustomize.py"))
+        if words[0] == "-m":
+            sys.argv, sys.path[0] = words[1:], cwd
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv, sys.path[0] = words, os.path.dirname(words[0])
+            runpy.run_path(words[0], run_name="__main__")
+        code = 0
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        leave(code)
 
 
 def leave(code: int | str | None) -> None:
@@ -233,21 +207,3 @@ def leave(code: int | str | None) -> None:
     except OSError:
         code = 120
     os._exit((code or 0) & 0xFF)
-
-
-if __name__ == "__main__":
-    for library in LIBRARIES:
-        importlib.import_module(library)
-    gc.freeze()
-    words, loaded = next_program()
-    code = None
-    try:
-        if words[0] == "-m":
-            sys.argv, sys.path[0] = words[1:], os.getcwd()
-            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-        else:
-            sys.argv, sys.path[0] = words, os.path.dirname(words[0])
-            runpy.run_path(words[0], run_name="__main__")
-    except SystemExit as end:
-        code = end.code
-    leave(code) if loaded else sys.exit(code)

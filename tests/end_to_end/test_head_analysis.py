@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import json
-from argparse import Namespace
 
 import head_oracle
 import numpy as np
 import pytest
-import torch
-from commands import lines, of, refused, script, train
+from commands import lines, of, script, train
 
 from user_dir.analysis.words import interrogatives_of
-from user_dir.checkpoints import load_checkpoint, save_checkpoint
+from user_dir.checkpoints import load_checkpoint
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +26,7 @@ def sentences_of(folder) -> list[dict]:
     return sentences
 
 
-@pytest.mark.parametrize("model", ["trained", "stock"])
+@pytest.mark.parametrize("model", ["trained", pytest.param("stock", marks=pytest.mark.nightly)])
 def test_statistics_of_real_maps_agree_with_the_oracle(request, corpus, model, tmp_path):
     """For our model and the stock transformer, on the maps dumped by the same run."""
     checkpoint = request.getfixturevalue(model)
@@ -127,33 +124,3 @@ def test_align_by_the_script(corpus, six_heads, tmp_path):
     script("align", *where, "--output", tmp_path / "in", "--query", "input")
     assert lines(tmp_path / "in" / "layer0.pharaoh") != found
     assert "best_head" not in json.loads((tmp_path / "in" / "alignment.json").read_text())
-
-
-def test_mistakes_end_with_an_error_message(corpus, six_heads, tmp_path, capsys, monkeypatch):
-    """In this process, to save start-up time; errors of separate commands are tested last."""
-    none = tmp_path / "none"
-
-    def refuse(name, *flags, words):
-        where = of(six_heads, corpus)
-        with pytest.raises(SystemExit) as caught:
-            command = importlib.import_module(f"user_dir.commands.{name}")
-            command.main([str(word) for word in (*where, *flags)])
-        said = caught.value.code if isinstance(caught.value.code, str) else capsys.readouterr().err
-        assert "error: " in said
-        for word in words:
-            assert word in said, said
-
-    refuse("head_stats", "--subset", "dev", words=["'dev'", "valid"])
-    refuse("head_stats", "--output", "heads.csv", words=["heads.csv", ".json"])
-    refuse("head_stats", "--max-tokens", "5", words=["--max-tokens 5", "line"])
-    refuse("head_stats", "--threshold", "sink=1", words=["sink=1", "'</s> sink'"])
-    refuse("head_importance", "--figure", "figure.gif", words=["figure.gif", "svg"])
-    refuse("align", "--gold", none, words=["none", "gold"])
-    torch.save({"weights": 1}, tmp_path / "other.pt")
-    refuse("head_importance", "--path", tmp_path / "other.pt", words=["other.pt"])
-    other = load_checkpoint(six_heads)
-    other["cfg"]["model"] = Namespace(_name="lstm", arch="lstm")
-    save_checkpoint(other, tmp_path / "lstm.pt")
-    refuse("align", "--path", tmp_path / "lstm.pt", words=["lstm.pt", "is of a lstm"])
-    refused(script("head_stats", *of(none, corpus), check=False), "no checkpoint", "none")
-    assert not list(six_heads.parent.glob("*.heads.*")), "something half done was left"

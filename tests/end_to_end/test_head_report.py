@@ -95,25 +95,14 @@ def test_figures_for_papers(reported, trained, tmp_path):
 
 def test_invalid_arguments_end_with_an_error_message(reported, stock, tmp_path):
     checkpoint, _, _ = reported
-    statistics, maps = (checkpoint.with_suffix(f".valid.{end}") for end in ("heads.json", "attention"))
-    html, figure = ["--output", tmp_path / "page.html"], ["--output", tmp_path / "maps.svg"]
+    statistics, html = checkpoint.with_suffix(".valid.heads.json"), ["--output", tmp_path / "page.html"]
 
     def wrong(name, *flags):
         return script(name, *flags, check=False)
 
-    refused(wrong("report"), "at least one model")
-    refused(wrong("report", "--name", "x"), "--name belongs to a model")
-    refused(wrong("report", "--path", "a.pt", "--path", "b.pt"), "--output")
     refused(wrong("report", "--path", stock, *html), "no statistics", "--corpus")
     other = tmp_path / "other.heads.json"
     other.write_text(statistics.read_text().replace('"subset": "valid"', '"subset": "exam"'))
     splits = ["different splits", "toy, valid", "toy, exam", "--subset"]
     refused(wrong("report", "--statistics", statistics, "--statistics", other, *html), *splits)
-    refused(wrong("report", "--statistics", other, "--maps", maps, *html), *splits)
     assert not (tmp_path / "page.html").exists()
-    refused(wrong("plot_attention", maps, "--head", "0:0", *figure), "0:0 is not TYPE:LAYER:HEAD")
-    refused(
-        wrong("plot_attention", maps, "--head", "encoder_self:0:4", *figure),
-        "no encoder_self layer 0, head 4",
-    )
-    refused(wrong("plot_heads", statistics, "--name", "a", "--name", "b"), "2 names", "1 models")

@@ -113,7 +113,6 @@ def test_an_unusable_checkpoint_is_reported(wrong, corpus, trained, tmp_path):
     torch.save(state, path)
     if wrong == "cut":
         path.write_bytes(path.read_bytes()[:-1000])
-    readers = ["generate", "evaluate"] if wrong == "layers" else ["generate", "evaluate", "average"]
-    for reader in readers:
+    for reader in ("evaluate", "generate" if wrong == "layers" else "average"):
         assert WRONG[wrong] in ended(reader, path, corpus, tmp_path / "new"), reader
     assert not (tmp_path / "new").exists()

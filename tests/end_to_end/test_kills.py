@@ -1,18 +1,13 @@
-"""Training that is killed, interrupted, or refused by the file system."""
+"""Training that is killed in each epoch; at each write: ``test_faults.py``."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
-import os
-import random
 import signal
 import sys
-import time
 
 import pytest
-from commands import ROOT, fairseq, forks, lines, refused, run, train_flags, wait_for_line
+from commands import ROOT, forks, lines, run
 from forks import Forks
 from recorded import read_record
 from same_training import assert_same_training, same_config, same_flags
@@ -21,81 +16,10 @@ from user_dir.checkpoints import load_checkpoint
 
 pytestmark = pytest.mark.slow
 
-KILLS = int(os.environ.get("KILLS", "3"))
-SEED = int(os.environ.get("KILLS_SEED", "1"))
-
-
-def half_written(folder) -> dict:
-    """The checkpoints being written, or left so by a kill, and when they were last written to."""
-    found = {}
-    for path in folder.glob("*.pt.*tmp"):
-        with contextlib.suppress(FileNotFoundError):
-            found[path.name] = path.stat().st_mtime_ns
-    return found
-
-
-def updates_in(log) -> list[int]:
-    """The updates of whole lines of an α log, which may not be there yet."""
-    whole = log.read_text().split("\n")[:-1] if log.exists() else []
-    return [json.loads(line)["update"] for line in whole]
-
 
 def wait_for_update(program: Forks, log, update: int) -> None:
     """Until the record of a training says that worker 0 has made an update."""
     program.wait_until(lambda: log.exists() and update in read_record(log).get(0, {}))
-
-
-def test_training_killed_again_and_again_ends_as_if_it_never_was(corpus, tmp_path):
-    """A third of the kills at any moment, a third as a checkpoint is written, a third as α is."""
-
-    def flags(folder):
-        flags = ["--alpha-log", folder / "alpha.jsonl", "--alpha-log-interval", "1", "--max-valid-steps", "1"]
-        flags += ["--save-interval-updates", "3", "--keep-interval-updates", "2", "--keep-last-epochs", "2"]
-        flags += ["--max-tokens", "300"]
-        return train_flags(corpus, folder, *flags, "--max-update", str(max(30, 8 * KILLS)))
-
-    through, killed = tmp_path / "through", tmp_path / "killed"
-    begin = time.monotonic()
-    fairseq("train", *flags(through))
-    length = time.monotonic() - begin
-
-    log, chance, in_writing = killed / "alpha.jsonl", random.Random(SEED), 0
-    program = forks()
-    killed.mkdir()
-    for number in range(KILLS):
-        leftover, before = half_written(killed), len(updates_in(log))
-        program.start("-m", "fairseq_cli.train", *flags(killed))
-        if number % 3 == 0:
-            # also in its start, and far from its end, however busy the machine now is
-            moment = time.monotonic() + chance.uniform(0, 0.3) * length
-            program.wait_until(lambda: time.monotonic() > moment or len(updates_in(log)) > before + 15)  # noqa: B023
-        elif number % 3 == 1:
-            wait_for_line(program, log)
-            for _ in range(chance.randint(1, 4)):
-                program.wait_until(lambda: not half_written(killed))
-                program.wait_until(lambda: half_written(killed))
-            time.sleep(chance.uniform(0, 0.01))
-        else:
-            for _ in range(chance.randint(1, 6)):
-                wait_for_line(program, log)
-        assert program.running()
-        kind = signal.SIGTERM if number == 2 else signal.SIGKILL
-        assert program.kill(kind).returncode == -kind
-        in_writing += not half_written(killed).items() <= leftover.items()
-    print(f"{in_writing} of {KILLS} kills left a checkpoint half-written")
-    fairseq("train", *flags(killed))
-
-    updates = updates_in(log)
-    assert updates == list(range(len(updates)))
-    checkpoints = sorted(path.name for path in through.glob("checkpoint*"))
-    assert sorted(path.name for path in killed.glob("checkpoint*")) == checkpoints
-    assert "checkpoint_last.pt" in checkpoints
-    assert_same_training(through, killed, *checkpoints)
-
-    before = (killed / "checkpoint_last.pt").read_bytes(), log.read_bytes()
-    done = fairseq("train", *flags(killed))
-    assert "nothing to train" in done.stdout + done.stderr
-    assert ((killed / "checkpoint_last.pt").read_bytes(), log.read_bytes()) == before
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.nightly)])
@@ -136,39 +60,6 @@ def test_killed_in_each_epoch_a_training_sees_each_sentence_once_an_epoch(small,
         updates = [seen for each in found.values() for at, seen in each.values() if at == epoch]
         assert sorted(itertools.chain.from_iterable(updates)) == list(range(sentences))
     assert_same_training(through, killed)
-
-
-PLAIN = ["--disable-validation", "--no-epoch-checkpoints"]
-
-
-def test_a_run_that_cannot_save_ends(corpus, tmp_path):
-    """Files of at most 200 kB, which the system refuses to let grow, as it does on a full disk."""
-    fairseq("train", *train_flags(corpus, tmp_path, *PLAIN, "--max-update", "2"))
-    before = (tmp_path / "checkpoint_last.pt").read_bytes()
-    flags = train_flags(corpus, tmp_path, *PLAIN, "--max-update", "99", "--save-interval-updates", "3")
-    done = fairseq("train", *flags, file_size=200_000, check=False)
-    refused(done, "checkpoint_1_3.pt", "File too large")
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint_last.pt"]
-    assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
-
-
-def test_a_broken_last_checkpoint_of_before_is_not_passed_over(corpus, tmp_path):
-    flags = train_flags(corpus, tmp_path, *PLAIN, "--max-update", "4", "--save-interval-updates", "2")
-    fairseq("train", *flags)
-    last = tmp_path / "checkpoint_last.pt"
-    last.write_bytes(last.read_bytes()[:-9999])
-    done = fairseq("train", *flags, check=False)
-    refused(done, f"{last} ", "cut short", f"copy {tmp_path / 'checkpoint_1_4.pt'}")
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
-def test_a_full_disk_under_the_alpha_log_under_hydra(corpus, tmp_path):
-    config = ROOT / "configs" / "toy"
-    changes = [f"++task.data={corpus / 'bin'}", "++model.alpha_log=/dev/full"]
-    changes += [f"++checkpoint.save_dir={tmp_path}", f"++common.user_dir={ROOT / 'user_dir'}"]
-    named = ["--config-dir", config, "--config-name", "alpha_entmax"]
-    done = fairseq("hydra_train", *named, *changes, check=False)
-    refused(done, "--alpha-log", "/dev/full", "No space left")
 
 
 @pytest.mark.nightly

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 
 import pytest
 from commands import PLUGIN, fairseq, here, lines, of, read_alpha_log, script
@@ -58,13 +57,3 @@ def test_head_statistics(language_model, corpus):
     assert all(0 < head["density"] <= 1 for head in found["heads"])
     done = script("head_stats", *flags, "--language", "fr", check=False)
     assert done.returncode == 1 and "no language 'fr'" in done.stderr
-
-
-def test_another_dictionary_of_the_same_size_is_refused(language_model, tmp_path):
-    shutil.copytree(language_model / "bin", tmp_path / "bin")
-    words = lines(tmp_path / "bin" / "dict.txt")
-    words[3], words[4] = words[4], words[3]
-    (tmp_path / "bin" / "dict.txt").write_text("\n".join([*words, ""]))
-    flags = ["--path", language_model / "checkpoint_last.pt", "--gen-subset", "valid", "--cpu"]
-    with pytest.raises(SystemExit, match=r"checkpoint_last\.pt .*bin/dict\.txt"):
-        here("eval_lm", tmp_path / "bin", *PLUGIN, *flags, "--sample-break-mode", "eos")

@@ -14,12 +14,12 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def checkpoints(corpus, once) -> Path:
+def checkpoints(small, once) -> Path:
     """A folder of checkpoints of a model with a latent alignment, after 6 and 12 updates."""
     flags = "--latent-alignment --max-update 12 --save-interval-updates 6 --max-valid-steps 1"
 
     def fill(folder):
-        done = train(corpus, folder, *flags.split())
+        done = train(small, folder, *flags.split())
         (folder / "log").write_text(done.stdout + done.stderr)
 
     return once("latent", fill)
@@ -33,16 +33,16 @@ def translations(output: str) -> dict[int, tuple[str, float]]:
 
 def test_the_log_line_has_the_certificate(checkpoints):
     lines = re.findall(r"alignment_certified[=: ]+([\d.]+)", (checkpoints / "log").read_text())
-    assert len(lines) > 3 and all(0 <= float(each) <= 1 for each in lines)
+    assert lines and all(0 <= float(each) <= 1 for each in lines)
 
 
 SEARCH = "--source-lang de --target-lang en --beam 2 --max-len-b 6 --remove-bpe sentencepiece"
 
 
 @pytest.fixture(scope="module")
-def generated(corpus, checkpoints) -> dict:
+def generated(small, checkpoints) -> dict:
     """What fairseq-generate gives for one checkpoint, and for an ensemble of two."""
-    common = [corpus / "bin", *PLUGIN, *SEARCH.split(), "--max-tokens", "600", "--gen-subset", "valid"]
+    common = [small / "bin", *PLUGIN, *SEARCH.split(), "--max-tokens", "600", "--gen-subset", "valid"]
     one = checkpoints / "checkpoint_last.pt"
     both = f"{one}:{next(checkpoints.glob('checkpoint_*_6.pt'))}"
     paths = {"one": one, "both": both}
@@ -50,14 +50,14 @@ def generated(corpus, checkpoints) -> dict:
 
 
 def test_generate_alone_and_as_an_ensemble(generated):
-    assert len(generated["one"]) == len(generated["both"]) > 100
+    assert len(generated["one"]) == len(generated["both"]) == 13
     scores = [[score for _, score in found.values()] for found in generated.values()]
     assert scores[0] != scores[1] and all(score < 0 for each in scores for score in each)
 
 
-def test_interactive_translates_like_generate(corpus, checkpoints, generated):
-    sources = lines(corpus / "text" / "spm" / "valid.de")[:3]
-    flags = [corpus / "bin", *PLUGIN, *SEARCH.split(), "--path", checkpoints / "checkpoint_last.pt"]
+def test_interactive_translates_like_generate(small, checkpoints, generated):
+    sources = lines(small / "text" / "spm" / "valid.de")[:3]
+    flags = [small / "bin", *PLUGIN, *SEARCH.split(), "--path", checkpoints / "checkpoint_last.pt"]
     found = translations(here("interactive", *flags, stdin="\n".join(sources) + "\n"))
     for number in range(3):
         text, score = found[number]
@@ -65,14 +65,14 @@ def test_interactive_translates_like_generate(corpus, checkpoints, generated):
         assert score == pytest.approx(generated["one"][number][1], abs=1e-3)
 
 
-def test_align_by_the_posterior(corpus, checkpoints, tmp_path):
-    given = [*of(checkpoints / "checkpoint_last.pt", corpus), "--subset", "valid"]
-    script("align", *given, "--output", tmp_path, "--sentences", "20")
+def test_align_by_the_posterior(small, checkpoints, tmp_path):
+    given = [*of(checkpoints / "checkpoint_last.pt", small), "--subset", "valid"]
+    script("align", *given, "--output", tmp_path, "--sentences", "10")
     report = json.loads((tmp_path / "alignment.json").read_text())
     names = [row["name"] for row in report["candidates"]]
     assert names == [f"layer0-head{head}" for head in range(4)] + ["layer0", "all", "alignment"]
-    links, target = lines(tmp_path / "alignment.pharaoh"), lines(corpus / "text" / "valid.en")
-    assert len(links) == 20
+    links, target = lines(tmp_path / "alignment.pharaoh"), lines(small / "text" / "valid.en")
+    assert len(links) == 10
     for line, words in zip(links, target):
         assert [int(link.split("-")[1]) for link in line.split()] == list(range(len(words.split())))
 

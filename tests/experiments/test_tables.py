@@ -58,33 +58,6 @@ def test_seeds_are_averaged_and_systems_compared_in_order():
     assert "| 1.500" in rows[2]
 
 
-def test_other_corpora_and_post_editors_have_columns_of_their_own():
-    edited = result("other")
-    edited["evaluation"]["valid"]["uncorrected"] = edited["evaluation"]["test"]["uncorrected"] = {
-        "ter": 50.0,
-        "bleu": 40.0,
-        "chrf": 60.0,
-    }
-    latent = result()
-    latent["training"]["alignment"] = {"positions": 2.5, "certified": 0.25, "alpha": 1.25}
-    latent["validation"]["support"] = 12.0
-    printed = tables.experiment_tables([edited, latent])
-    assert "other de-en, scores" in printed and "test TER" in printed
-    assert "positions per word" in printed and "valid support" in printed
-
-
-def test_a_page_names_sections_and_legends_are_left_out():
-    printed = (
-        "scores\n\n| a    | b |\n|------|---|\n| 1    | 2 |\n\n- legend\n\n**more**\n\n| c |\n|---|\n| 3 |\n"
-    )
-    page = f"text\n\n```sh\nprint it\n```\n\n<!-- output: more; scores -->\n\nold\n\n{END}\n\nafter\n"
-    shown = "| c |\n| --- |\n| 3 |\n\n| a | b |\n| --- | --- |\n| 1 | 2 |"
-    new = tables.updated(page, {"print it\n": printed}.__getitem__)
-    assert new == page.replace("old", shown)
-    with pytest.raises(UserError, match="'none', which its command does not print"):
-        tables.updated(page.replace("more;", "none;"), {"print it\n": printed}.__getitem__)
-
-
 def test_plans_are_read_in_order_with_overrides_of_all_runs(tmp_path):
     path = tmp_path / "mine.yaml"
     entry = {"name": "a", "config": "c.yaml", "overrides": ["x.y=1"], "seeds": [2, 1]}

@@ -33,17 +33,13 @@ def test_its_entmax_and_gradients_are_ours():
     (
         "",  # embeddings that are not shared
         SHARED + "--encoder-learned-pos",
-        SHARED + "--layernorm-embedding",
         SHARED + "--activation-fn gelu",
-        SHARED + "--length-scaling",
         SHARED + "--attention-normalizer rela",
-        SHARED + "--output-alpha 1.5",
         SHARED + "--latent-alignment",
         SHARED + "--fixed-alpha 2.5",
     ),
 )
 def test_models_that_are_refused(flags):
-    hugging_face.converted(build(SHARED))
     with pytest.raises(UserError, match=r"transformers|other"):
         hugging_face.converted(build(flags))
 

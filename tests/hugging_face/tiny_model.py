@@ -9,7 +9,6 @@ from helpers import SMALL, parse, translation_task
 from tiny_splits import described, dictionary
 from triplets import bert_vocabulary
 
-from user_dir.checkpoints import save_checkpoint
 from user_dir.corpora import Corpus
 from user_dir.corpora.pieces import SYMBOLS, train_model
 
@@ -56,8 +55,3 @@ def tiny_state(
         "extra_state": {"train_iterator": {"epoch": 2}, "previous_training_time": 1.5},
         "last_optimizer_state": {"state": {}},
     }
-
-
-def tiny_checkpoint(path: Path, state: dict | None = None) -> Path:
-    save_checkpoint(state or tiny_state(), path)
-    return path

@@ -11,18 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sacrebleu
-from helpers import cells_of
-from sacrebleu.dataset import DATASETS
 from sacrebleu.significance import PairedTest
 
 from user_dir.commands.compare import main
 from user_dir.errors import UserError
-from user_dir.files import significance
 from user_dir.translation.compare import System, compare, comparison_tables, read_systems
 from user_dir.translation.significance import difference, holm, resampled_scores
 
 logging.getLogger("sacrebleu").setLevel(logging.ERROR)
-SAMPLES = 200
+SAMPLES = 60
 REFERENCES = [
     f"{who} {does} the {which} {what} ."
     for who, does, which, what in itertools.product(
@@ -53,7 +50,7 @@ def evaluation(tmp_path):
     return make
 
 
-def test_evaluations_provide_references_and_settings(evaluation, tmp_path, monkeypatch):
+def test_evaluations_provide_references_and_settings(evaluation, tmp_path):
     files = [evaluation(name, signature="nrefs:1|case:lc|tok:ja-mecab-0.996-IPA") for name in "ab"]
     plain = write(tmp_path / "c.en", "x", "y")
     systems, test_set = read_systems([("a", files[:1]), ("b", files[1:]), ("c", [plain])])
@@ -62,10 +59,6 @@ def test_evaluations_provide_references_and_settings(evaluation, tmp_path, monke
     assert (test_set.tokenize, test_set.lowercase) == ("ja-mecab", True)
     _, test_set = read_systems([("a", files[:1]), ("b", files[1:])], [plain, plain])
     assert test_set.references == [["x", "y"]] * 2 and test_set.tokenize == "ja-mecab"
-    monkeypatch.setattr(DATASETS["wmt16"], "_outdir", str(tmp_path))
-    files = [evaluation(name, references="sacrebleu's wmt16") for name in "ab"]
-    write(tmp_path / "wmt16.de-en.ref", "r", "s")
-    assert read_systems([("a", files[:1]), ("b", files[1:])])[1].references == [["r", "s"]]
 
 
 def test_incomparable_systems_are_refused(evaluation, tmp_path):
@@ -74,8 +67,6 @@ def test_incomparable_systems_are_refused(evaluation, tmp_path):
         ([], "give --system twice"),
         ([("b", [a, a])], "as many files"),
         ([("b", [short])], "short.en has 1 lines, but the references have 2"),
-        ([("b", [write(tmp_path / "empty.en")])], "empty.en is empty"),
-        ([("b", [tmp_path / "none.en"])], "none.en"),
         ([("b", [write(tmp_path / "half.json", '{"test_set": "test"}')])], "half.json is not an evaluation"),
         ([("b", [evaluation("c", references=write(tmp_path / "ref2.en", "a b", "c f"))])], "references"),
         ([("b", [evaluation("d", signature="nrefs:1|case:lc|tok:13a")])], "settings"),
@@ -157,12 +148,11 @@ def test_several_seeds_are_resampled_by_sentence():
     assert row["std"] == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5)
 
 
-@pytest.mark.parametrize("test", ["bs", "ar"])
-def test_known_results(test):
+def test_known_results():
     """A copy of the baseline does not differ from it; a copy of the references is better."""
     base = damaged(0.3, 1), damaged(0.3, 2)
     systems = system("base", *base), system("copy", *base), system("truth", REFERENCES, REFERENCES)
-    _, copy, truth = (row["BLEU"] for row in run(*systems, test=test)["systems"])
+    _, copy, truth = (row["BLEU"] for row in run(*systems)["systems"])
     assert copy["p"] == 1 and copy["delta"] == 0 and [seed["delta"] for seed in copy["seeds"]] == [0, 0]
     assert truth["mean"] == pytest.approx(100) and truth["delta"] > 20
     assert truth["p"] == pytest.approx(1 / (SAMPLES + 1))
@@ -201,22 +191,3 @@ def test_a_large_loss_is_lower_and_a_single_seed_gets_no_verdict():
     assert single["systems"][1]["BLEU"]["verdict"] is None
     text = comparison_tables(single)
     assert "One seed" in text and not any(word in text for word in ("margin", "by seed", "±"))
-
-
-def test_tables():
-    base, other = (damaged(0.3, 1), damaged(0.3, 2)), (damaged(0.1, 3), damaged(0.1, 4))
-    report = run(system("base", *base), system("other", *other), margin=0.5)
-    text, row = comparison_tables(report), report["systems"][1]["BLEU"]
-    low, high = row["interval"]
-    assert cells_of(text)[3] == [
-        "BLEU",
-        "other",
-        f"{row['mean']:.2f} ± {row['std']:.2f}",
-        f"{row['delta']:+.2f}",
-        ", ".join(f"{seed['delta']:+.2f}" for seed in row["seeds"]),
-        f"{low:+.2f} to {high:+.2f}",
-        significance(row["p_seeds_holm"]),
-        row["verdict"],
-        significance(row["p_holm"]),
-    ]
-    assert report["signatures"]["BLEU"] in text and "36 sentences" in text

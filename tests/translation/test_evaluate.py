@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 import torch
 from helpers import build
@@ -21,56 +19,67 @@ PAIRS = [
 ]
 
 
-def greedy(model, source: list[int], limit: int) -> list[int]:
-    """Greedy decoding with whole forward passes until ``</s>``."""
+LIMIT = 11  # pieces before </s>
+
+
+@pytest.fixture(scope="module")
+def model():
+    return build("--max-target-positions 12").float().eval()
+
+
+@torch.no_grad()
+def greedy(model, source: list[int]) -> list[int]:
+    """Greedy decoding with whole forward passes until ``</s>``, or up to the limit."""
     words = dictionary()
     tokens = torch.tensor([[*source, words.eos()]])
     found: list[int] = []
-    while len(found) < limit and (not found or found[-1] != words.eos()):
+    while len(found) < LIMIT and (not found or found[-1] != words.eos()):
         inputs = torch.tensor([[words.eos(), *found]])
         logits = model(tokens, torch.tensor([tokens.size(1)]), inputs)[0][0, -1]
         logits[words.pad()] = float("-inf")
         if not found:  # fairseq requires at least one word
             logits[words.eos()] = float("-inf")
-        found.append(int(logits.argmax()) if len(found) < limit - 1 else words.eos())
-    return found
+        found.append(int(logits.argmax()))
+    return found if found[-1] != words.eos() else found[:-1]
 
 
-@pytest.mark.parametrize("masked", [[], [("decoder_self", 1, 0), ("decoder_context", 0, 1)]])
+@pytest.fixture(scope="module")
+def free(model) -> list[list[int]]:
+    """The greedy translation of each sentence; with a lower limit it is cut."""
+    return [greedy(model, source) for source, _ in PAIRS]
+
+
+def text(tokens: list[int]) -> str:
+    return dictionary().string(tokens).replace("▁", "")
+
+
 @pytest.mark.parametrize("max_tokens", [10, 1000])
-def test_each_sentence_has_its_most_likely_translation(masked, max_tokens):
-    words = dictionary()
-    model = build("--max-target-positions 12").float().eval()
-    context = masked_heads(model, masked) if masked else contextlib.nullcontext()
-    with context, torch.no_grad():
-        found = translate_split(model, translation_task(PAIRS), "test", Search(beam=1, max_tokens=max_tokens))
-        expected = [words.string(greedy(model, source, limit=12)) for source, _ in PAIRS]
-    assert found.texts == [text.replace("▁", "") for text in expected]
+def test_each_sentence_has_its_most_likely_translation(model, free, max_tokens):
+    found = translate_split(model, translation_task(PAIRS), "test", Search(beam=1, max_tokens=max_tokens))
+    assert found.texts == list(map(text, free))
     assert len(set(found.texts)) > 1
 
 
-@pytest.mark.parametrize("limit", [Limit(), Limit(0, 3), Limit(0, 7), Limit(1.0, 4)])
-@torch.no_grad()
-def test_translations_that_reach_the_limit_are_counted(limit):
-    model = build("--max-target-positions 12").float().eval()
-    found = translate_split(
-        model, translation_task(PAIRS), "test", Search(beam=1, limit=limit, max_tokens=10)
-    )
-    free = [len(greedy(model, source, limit=12)) - 1 for source, _ in PAIRS]
-    assert min(free) < 7 < max(free), ("some end by themselves", free)
+def test_with_masked_heads(model, free):
+    with masked_heads(model, [("decoder_self", 1, 0), ("decoder_context", 0, 1)]):
+        found = translate_split(model, translation_task(PAIRS), "test", Search(beam=1))
+        assert found.texts == [text(greedy(model, source)) for source, _ in PAIRS] != list(map(text, free))
 
-    def text(number: int, most: int) -> str:
-        return dictionary().string(greedy(model, PAIRS[number][0], limit=most + 1)).replace("▁", "")
 
+@pytest.mark.parametrize("limit", [Limit(), Limit(0, 3), Limit(1.0, 4)])
+def test_translations_that_reach_the_limit_are_counted(model, free, limit):
+    search = Search(beam=1, limit=limit, max_tokens=10)
+    found = translate_split(model, translation_task(PAIRS), "test", search)
+    assert min(map(len, free)) < 7 < max(map(len, free)), "some end by themselves"
     if limit.a:  # of each batch's padded source
-        for number, (source, _) in enumerate(PAIRS):
-            assert found.texts[number] in [text(number, most) for most in range(min(11, len(source) + 5), 12)]
-        changed = {number for number in range(len(PAIRS)) if found.texts[number] != text(number, 11)}
+        for translation, tokens, (source, _) in zip(found.texts, free, PAIRS):
+            assert translation in [text(tokens[:most]) for most in range(min(LIMIT, len(source) + 5), 12)]
+        changed = {number for number, tokens in enumerate(free) if found.texts[number] != text(tokens)}
         assert changed <= {*found.unfinished} != {*range(len(PAIRS))}
     else:
-        most = min(11, limit.b)
-        assert found.texts == [text(number, most) for number in range(len(PAIRS))]
-        assert found.unfinished == [i for i, length in enumerate(free) if length >= most]
+        most = min(LIMIT, limit.b)
+        assert found.texts == [text(tokens[:most]) for tokens in free]
+        assert found.unfinished == [i for i, tokens in enumerate(free) if len(tokens) >= most]
 
 
 def test_some_sentences_alone():

@@ -47,7 +47,7 @@ def test_a_model_with_fewer_positions_has_a_limit_of_its_own():
 
 def test_a_beam_fits_the_vocabulary():
     Search(24).check_beam(24)
-    for beam, symbols in ((25, 24), (0, 24), (1001, 5000)):
+    for beam, symbols in ((25, 24), (0, 24)):
         with pytest.raises(UserError, match=f"--beam {beam}: give 1 to"):
             Search(beam).check_beam(symbols)
 

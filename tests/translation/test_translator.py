@@ -54,10 +54,11 @@ def test_nbest_are_ordered_and_cut_ones_are_marked(folder):
 
 
 def test_an_ensemble(folder, tmp_path):
-    expected = translator(folder)(SENTENCES)
-    same = translator(folder, folder / "model.pt")(SENTENCES)
+    expected = translator(folder, max_len_b=5)(SENTENCES)
+    same = translator(folder, folder / "model.pt", max_len_b=5)(SENTENCES)
     assert [best.text for (best,) in same] == [best.text for (best,) in expected]
-    other = translator(folder, model_folder(tmp_path / "other", seed=2) / "model.pt")(SENTENCES)
+    second = model_folder(tmp_path / "other", seed=2) / "model.pt"
+    other = translator(folder, second, max_len_b=5)(SENTENCES)
     assert [best.score for (best,) in other] != [best.score for (best,) in expected]
     with pytest.raises(UserError, match="direction"):
         translator(folder, model_folder(tmp_path / "back", direction=("en", "de")) / "model.pt")

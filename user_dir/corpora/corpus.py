@@ -38,6 +38,7 @@ class Corpus:
     segmented = _place("text", "spm")  # the text in pieces, one file SUBSET.LANGUAGE per file of ``text``
     bin = _place("bin")  # fairseq's binarised data: the ``data`` of its commands, for both directions
     pretraining = _place("pretraining")  # binarised text for masked language modelling, if there is such text
+    written = property(lambda corpus: [corpus.folder / name for name in WRITTEN])
     spm_model = _place("spm.model")  # the sentencepiece model of both languages
 
     @property
@@ -54,11 +55,6 @@ class Corpus:
     def test_sets(self) -> dict[str, str]:
         """Public name of each test set → its fairseq subset, in the order of ``corpus.yaml``."""
         return {name: subset for name, subset in self.subsets.items() if name not in ("train", "valid")}
-
-    @property
-    def written(self) -> list[Path]:
-        """The folders that preparation writes to, except for that of downloads."""
-        return [self.folder / name for name in WRITTEN]
 
     @property
     def pieces(self) -> Path:

@@ -88,7 +88,6 @@ class Keys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     normalise: dict[str, list[Step]] = {}  # by split, or EVERY
     tokenised: bool = False
     case: Literal["from_translation"] | None = None  # of triplets, see translation/casing.py
-    sacrebleu: dict[str, str] = {}
     downloads: dict[str, Download] = {}
 
 
@@ -212,9 +211,8 @@ def _complaints(description: Description) -> Iterator[str]:
     for name in [*description.files(), *splits, *description.downloads, description.pieces_of or ""]:
         if any(map(OUTSIDE.match, filter(None, split_name(name)))):
             yield f"splits: the name {name!r} leads out of its folder"
-    for key in ("normalise", "sacrebleu"):
-        for name in getattr(description, key).keys() - splits.keys() - {EVERY}:
-            yield f"{key}: splits has no {name}"
+    for name in description.normalise.keys() - splits.keys() - {EVERY}:
+        yield f"normalise: splits has no {name}"
     for name in splits.keys() - {"train", "valid"} if description.tokenised else ():
         if not all(source.reference for source in description.sources(name)):
             yield f"tokenised: {name} requires a reference, the untokenised text to score against"

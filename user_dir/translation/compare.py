@@ -26,11 +26,10 @@ from sacrebleu.significance import PairedTest
 from ..corpora.readers import read_lines
 from ..errors import UserError
 from ..files import ROOT, markdown, plus_minus, read_json, significance
-from .scoring import bleu_settings, sacrebleu_files
+from .scoring import bleu_settings
 from .significance import LEVEL, difference, holm, resampled_scores
 
 TESTS = {"bs": "paired bootstrap", "ar": "approximate randomisation"}
-SACREBLEU = "sacrebleu's "  # before the name of one of its test sets
 
 
 @dataclass(frozen=True)
@@ -61,11 +60,11 @@ def read_systems(
 
     A file is an evaluation (JSON written by evaluate.py, with the translations next to it) or plain text with
     one translation per line. ``references`` are plain text; None for those of the evaluations. Raises
-    UserError if a file is missing or empty, or the systems cannot be compared.
+    UserError if a file is missing, or the systems cannot be compared.
     """
     if len(named) < 2 or len({len(files) for _, files in named}) > 1:
         raise UserError("give --system twice or more, with as many files each, in the order of the seeds")
-    texts = list(map(_text, references or []))
+    texts = [list(read_lines(file)) for file in references or []]
     evaluations = [file for _, files in named for file in files if file.suffix == ".json"]
     test_sets, places = [], {}
     for file in evaluations:
@@ -79,7 +78,7 @@ def read_systems(
     test_set = test_sets[0] if test_sets else TestSet(texts)
     systems, count = [], len(test_set.references[0])
     for name, files in named:
-        translations = [_text(places.get(file, file)) for file in files]
+        translations = [list(read_lines(places.get(file, file))) for file in files]
         for file, lines in zip(files, translations):
             if len(lines) != count:
                 raise UserError(f"{file} has {len(lines)} lines, but the references have {count}")
@@ -99,20 +98,9 @@ def _evaluation(file: Path, references: list[list[str]]) -> tuple[Path, TestSet]
         raise UserError(f"{file} is not an evaluation written by evaluate.py") from None
     if evaluation.get("left_out_lines"):
         raise UserError(f"{file} leaves out sentences (--skip-long), which would count as empty here")
-    if not references:
-        paths = sacrebleu_files(name.removeprefix(SACREBLEU), direction)
-        paths = [path for field, path in paths.items() if field.startswith("ref")]
-        # In records, paths are relative to the repository.
-        paths = paths or [Path(name) if Path(name).is_file() else ROOT / name]
-        references = list(map(_text, paths))
+    # In records, paths are relative to the repository.
+    references = references or [list(read_lines(Path(name) if Path(name).is_file() else ROOT / name))]
     return translations, TestSet(references, *settings, language)
-
-
-def _text(file: Path) -> list[str]:
-    lines = list(read_lines(file))
-    if not lines:
-        raise UserError(f"{file} is empty")
-    return lines
 
 
 def compare(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from argparse import Namespace
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -69,11 +68,6 @@ class BeamSearch:
         stripped = self.generator.symbols_to_strip_from_output
         string = self._task.target_dictionary.string
         return join_pieces(string(tokens.int().cpu(), extra_symbols_to_ignore=stripped))
-
-
-def log2_p(hypothesis: dict) -> float:
-    """The score of a hypothesis as on lines ``H-``: log₂ p, normalised by its length."""
-    return float(hypothesis["score"] / math.log(2))
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ MODELS = SHARED / "data" / "models"
 CHECKPOINT = "model.pt"  # in the folder of a model
 MAX_LEN_B = "max_len_b"  # in extra_state of such a checkpoint: the limit of its corpus
 MIN_DEFAULT = 200  # pieces; fairseq's --max-len-b
-MAX_BEAM = 1000  # time and memory for a sentence grow with the beam
 
 
 class ModelFolder(Corpus):
@@ -151,9 +150,8 @@ class Search:
 
     def check_beam(self, symbols: int) -> None:
         """Raise UserError unless fairseq can search with so large a beam over so many symbols."""
-        largest = min(MAX_BEAM, symbols)
-        if not 1 <= self.beam <= largest:
-            raise UserError(f"--beam {self.beam}: give 1 to {largest}; the vocabulary has {symbols}")
+        if not 1 <= self.beam <= symbols:
+            raise UserError(f"--beam {self.beam}: give 1 to {symbols}, the symbols of the vocabulary")
 
 
 def load_model(

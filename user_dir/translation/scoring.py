@@ -1,17 +1,14 @@
-"""How text is restored and scored: detokenisation, sacrebleu's metrics by language, references."""
+"""How text is restored and scored: detokenisation, and sacrebleu's metrics by language."""
 
 from __future__ import annotations
 
-import html
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 
-from sacrebleu.dataset import DATASETS
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.tokenizers.tokenizer_ter import TercomTokenizer
 
@@ -23,7 +20,6 @@ from ..corpora.readers import read_lines
 from ..errors import UserError
 from ..files import shown
 from ..post_editing.scoring import changes, folding, gain, with_case_of
-from .loading import translation_limit
 
 logger = logging.getLogger(__name__)
 _LATIN = "A-Za-zÀ-ÖØ-öø-ɏḀ-ỿ\u0300-\u036f"  # with combining accents
@@ -141,12 +137,11 @@ class ScoredSplit:
         target: target language.
         tokenised: whether the corpus is released as tokens, so that models output tokens.
         case: from :func:`~user_dir.corpora.pieces.case_of`.
-        references: in sacrebleu's form; sacrebleu's own references if the test set is on this machine.
-        references_name: their origin.
+        references: in sacrebleu's form; ``references_name`` is their file.
     """
 
     def __init__(self, corpus: Corpus, name: str, direction: tuple[str, str], tokenize: str | None = None):
-        source, self.target = direction
+        self.target = direction[1]
         self.name, self.subset = corpus.split(name), corpus.subset(name)
         self.tokenised = corpus.description.tokenised
         self._corpus, self._natural = corpus, natural_text(corpus.description, self.target)
@@ -156,16 +151,7 @@ class ScoredSplit:
         self._own = list(read_lines(file))
         tokens = corpus.description.triplets  # whose corrections are scored as they are
         self.bleu = make_bleu(self.target, tokenize, self._lower_case, self._own, tokens)
-        theirs = sacrebleu_references(corpus, self.name, source, self.target)
-        self.references = theirs or [self._own]
-        self.references_name = (
-            f"sacrebleu's {corpus.description.sacrebleu[self.name]}" if theirs else str(file)
-        )
-
-    @property
-    def limit(self):
-        """The default limit of the length of translations."""
-        return translation_limit({}, self._corpus)
+        self.references, self.references_name = [self._own], str(file)
 
     def lines(self, hypotheses: list[str], left_out: Collection[int] = ()) -> list[str]:
         """Convert hypotheses with joined pieces, but of those ``left_out``, to lines of the corpus."""
@@ -234,34 +220,3 @@ def tokenized_bleu(hypotheses: list[str], references: list[str], lower_case: boo
         found[name] = round(bleu.corpus_score(hypotheses, [references]).score, 2)
         found[f"{name}_signature"] = str(bleu.get_signature())
     return found
-
-
-def sacrebleu_files(test_set: str | None, pair: str) -> dict[str, Path]:
-    """Where sacrebleu keeps a test set, by field (``src``, ``ref``…); empty if it has none for this pair."""
-    dataset = DATASETS.get(test_set)
-    if dataset is None or pair not in dataset.langpairs:
-        return {}
-    return {field: Path(dataset._get_txt_file_path(pair, field)) for field in dataset.fieldnames(pair)}
-
-
-def sacrebleu_references(corpus: Corpus, test_set: str, source: str, target: str) -> list[list[str]] | None:
-    """sacrebleu's references of a test set, if they are on this machine; downloads nothing.
-
-    Returns None, with a warning, if they are not references of our sentences.
-    """
-    name, pair = corpus.description.sacrebleu.get(test_set), f"{source}-{target}"
-    paths = sacrebleu_files(name, pair)
-    if not paths or not all(path.is_file() for path in paths.values()):
-        return None
-    ours = read_lines(corpus.text(test_set, source))
-    if [_plain(line) for line in ours] != [_plain(line) for line in read_lines(paths["src"])]:
-        logger.warning(
-            "warning: sacrebleu's %s %s has other sentences than %s; not used", name, pair, test_set
-        )
-        return None
-    return [list(read_lines(path)) for field, path in paths.items() if field.startswith("ref")]
-
-
-def _plain(line: str) -> str:
-    # sacrebleu joins runs of spaces, and leaves entities to its tokenizer.
-    return " ".join(html.unescape(line).split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from ..corpora import Corpus
 from ..corpora.pieces import NewText
 from ..errors import UserError
 from ..post_editing.scoring import folding, with_case_of
-from .evaluate import BeamSearch, log2_p
+from .evaluate import BeamSearch
 from .loading import (
     Search,
     corpus_of,
@@ -150,4 +151,5 @@ class Translator:
         line = self._search.text(tokens)
         if self._fold is not None:
             line = with_case_of(line, sentence.partition("\t")[2], self._fold)
-        return Hypothesis(self._natural(line), log2_p(hypothesis), tokens.numpy(), cut)
+        score = float(hypothesis["score"] / math.log(2))
+        return Hypothesis(self._natural(line), score, tokens.numpy(), cut)
