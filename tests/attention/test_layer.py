@@ -1,6 +1,7 @@
 """EntmaxAttention beside PyTorch's own layer, which it equals at α = 1, and beside attention on tensors."""
 
 import copy
+import inspect
 
 import pytest
 import torch
@@ -150,6 +151,15 @@ def test_dropout_only_in_training_and_not_of_the_weights_returned():
     close(layer(*given)[0], output)
 
 
+def test_the_constructor_has_the_arguments_of_pytorch():
+    own, theirs = (
+        list(inspect.signature(each).parameters) for each in (EntmaxAttention, nn.MultiheadAttention)
+    )
+    assert own == [*theirs, "alpha"]
+    layer = nn.utils.skip_init(EntmaxAttention, CHANNELS, HEADS, batch_first=True)
+    assert layer.batch_first and layer.in_proj_weight.device.type == "cpu"
+
+
 def test_alpha_is_constant_learned_or_scheduled():
     assert EntmaxAttention(CHANNELS, HEADS, alpha=1.5).alpha.value() == 1.5
     assert EntmaxAttention(CHANNELS, HEADS).alpha.a.shape == (HEADS,)
@@ -294,12 +304,11 @@ def test_in_a_decoder_layer():
 # ------------------------------------------------------------------------------- compiled and exported
 
 
-@pytest.mark.parametrize("self_attention", (False, True))
-def test_compiles_without_breaks(self_attention):
+def test_compiles_without_breaks():
     layer = EntmaxAttention(CHANNELS, HEADS, batch_first=True)
     query, key, value = (x.detach().float().requires_grad_() for x in inputs(True))
-    given = (query, query, query) if self_attention else (query, key, value)
-    padding = torch.zeros(BATCH, given[1].size(1), dtype=torch.bool)
+    given = query, key, value
+    padding = torch.zeros(BATCH, KEYS, dtype=torch.bool)
     padding[0, -2:] = True
     torch._dynamo.reset()
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")

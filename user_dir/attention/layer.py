@@ -25,7 +25,6 @@ class EntmaxAttention(nn.MultiheadAttention):
     ``is_causal`` needs no ``attn_mask``, which alone determines what is masked if it is given.
 
     Args:
-        args, options: as for ``nn.MultiheadAttention``.
         alpha: α of every head, constant, from 1; or an :class:`AlphaConfig`, whose default learns one α per
             head. A schedule advances with ``layer.alpha.set_num_updates(update)``.
 
@@ -36,8 +35,23 @@ class EntmaxAttention(nn.MultiheadAttention):
     (https://arxiv.org/abs/1909.00015), section 3.2.
     """
 
-    def __init__(self, *args: Any, alpha: Union[float, AlphaConfig, None] = None, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: Optional[int] = None,
+        vdim: Optional[int] = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: Optional[torch.dtype] = None,
+        alpha: Union[float, AlphaConfig, None] = None,
+    ) -> None:
+        biases = bias, add_bias_kv, add_zero_attn
+        super().__init__(embed_dim, num_heads, dropout, *biases, kdim, vdim, batch_first, device, dtype)
         # TransformerEncoderLayer asks for it before it computes softmax itself, past this layer.
         self._qkv_same_embed_dim = False
         if alpha is None or isinstance(alpha, AlphaConfig):
