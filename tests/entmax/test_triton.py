@@ -13,7 +13,6 @@ from user_dir.entmax import triton as kernels
 # The interpreter computes with numpy, which warns about infinities that the kernels handle.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
-ALPHAS = (1.0, 1.001, 1.01, 1.25, 1.5, 1.75, 1.99, 2.0, 2.5, 4.0)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INF = float("inf")
 

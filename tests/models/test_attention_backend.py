@@ -27,9 +27,10 @@ def _native_kernel():
 def taken(monkeypatch):
     """The implementation of each attention call since."""
     calls = []
-    fused, dense = cpu_attention.fused_attention, dispatch.dense_attention
+    kernel = cpu_attention.KERNEL
+    fused, dense = kernel.compute, dispatch.dense_attention
     monkeypatch.setattr(cpu_attention, "MIN_QUERIES", 1)
-    monkeypatch.setattr(cpu_attention, "fused_attention", lambda *args: calls.append("fused") or fused(*args))
+    monkeypatch.setattr(kernel, "compute", lambda *args: calls.append("fused") or fused(*args))
     monkeypatch.setattr(DENSE, lambda *args: calls.append("dense") or dense(*args))
     return calls
 
@@ -57,7 +58,7 @@ def test_fused_is_refused_without_fused_kernels(monkeypatch):
 def test_fused_is_refused_if_its_kernel_does_not_support_the_training(monkeypatch):
     outputs(build("--attention-backend fused --attention-dropout 0.1").train())
     build("--attention-backend fused").bfloat16().train()
-    monkeypatch.setattr(cpu_attention, "supports", lambda *given, **more: "no such keys")
+    monkeypatch.setattr(cpu_attention.KERNEL, "unsupported", lambda inputs: "no such keys")
     model = build("--attention-backend fused")
     with pytest.raises(SystemExit, match="backend fused: no such keys; use --attention-backend auto"):
         model.train()

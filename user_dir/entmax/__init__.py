@@ -1,10 +1,9 @@
 """α-entmax and its loss: public functions with interchangeable implementations; depends on torch only."""
 
 from .loss import entmax_loss, entmax_loss_and_support
-from .op import attention_weights, entmax, has_native, onnx_translations
+from .op import entmax, has_native, onnx_translations
 
 __all__ = [
-    "attention_weights",
     "entmax",
     "entmax_loss",
     "entmax_loss_and_support",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..attention import Alpha, AlphaConfig
 from ..attention.dense import attention_scores
-from ..entmax import attention_weights, has_native
+from ..entmax import entmax, has_native
 from ..entmax.operators import once_differentiable
 from ..entmax.reference import entmax_forward
 from ..errors import UserError
@@ -135,7 +135,7 @@ class LatentAlignment(nn.Module):
         if torch.jit.is_scripting():
             weights = entmax_forward(best, self.alpha().to(best.device))
         else:
-            weights = attention_weights(best, self.alpha.value())
+            weights = entmax(best, self.alpha.value())
             if self.training:
                 self._record(weights.detach(), limit == scores.size(-1))
         return weights.squeeze(1), place.squeeze(1)
