@@ -74,7 +74,7 @@ BREAKS = {
     "dk of long rows": (backward, "backward_keys", 16, "result 2 of [(2, 2, 19, 16), (2, 2, 13, 16)"),
     "exception": (forward, "forward_short", None, "it raised MemoryError: out of resource: shared memory"),
 }
-QUICK = ("forward", "dq", "dα", "exception")
+QUICK = ("forward", "exception")
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,8 @@
 A kernel reads memory, which traced, fake, meta and batched tensors do not have. Plain tensors skip the
 operators, whose dispatch in Python would take longer than a small kernel (:func:`is_eager`).
 
-Kernels without a second derivative say so. torch's ``once_differentiable`` raises an error only if an
-incoming gradient requires a gradient itself. That of a scalar loss does not, so a gradient penalty or a
-Hessian would silently lose the function's contribution.
+Kernels without a second derivative say so. torch's ``once_differentiable`` does not where the incoming
+gradient needs none, as that of a scalar loss: a gradient penalty would silently lose the function's part.
 """
 
 from __future__ import annotations
@@ -32,11 +31,7 @@ transformed = torch._C._are_functorch_transforms_active
 
 
 def is_eager(*tensors: Any) -> bool:
-    """Whether a kernel may read these tensors now: no tracing, transform, mode or subclass.
-
-    Args:
-        tensors: tensors, or None.
-    """
+    """Whether a kernel may read these tensors (or None) now: no tracing, transform, mode or subclass."""
     if _is_compiling() or _is_tracing() or transformed() or _modes() or forward_ad._current_level >= 0:
         return False
     for tensor in tensors:
