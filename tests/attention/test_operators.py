@@ -56,7 +56,15 @@ def triton_kernel():
 
 # 170 keys: too many for the eager kernel to save weights, and some tiles are sparse.
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # Triton's interpreter computes with numpy
-@pytest.mark.parametrize("device, keys", (("cpu", 6), ("cpu", 170), ("triton", 6), ("triton step", 6)))
+@pytest.mark.parametrize(
+    "device, keys",
+    (
+        ("cpu", 6),
+        ("cpu", 170),
+        pytest.param("triton", 6, marks=pytest.mark.nightly),
+        ("triton step", 6),
+    ),
+)
 def test_are_what_torch_expects(device, keys):
     on_cpu, step = device == "cpu", device == "triton step"
     kernel = cpu.KERNEL if on_cpu else triton_kernel()

@@ -140,17 +140,12 @@ class EntmaxAttention(nn.MultiheadAttention):
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> List[Tensor]:
         """Queries, keys and values in heads, (B, H, T or S, D)."""
-        dims = {query.dim(), key.dim(), value.dim()}
-        if dims not in ({2}, {3}):
-            raise ValueError("query, key and value must all have 3 dimensions, or 2 without a batch")
         weights: Tuple[Tensor, ...] = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         if self.in_proj_weight is not None:
             weights = self.in_proj_weight.chunk(3)
         biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         projected = []
         for x, weight, bias in zip((query, key, value), weights, biases):
-            if x.size(-1) != weight.size(1):
-                raise ValueError(f"an input has {x.size(-1)} features instead of {weight.size(1)}")
             x = F.linear(x if x.dim() == 3 else x.unsqueeze(0 if self.batch_first else 1), weight, bias)
             x = x.unflatten(2, (self.num_heads, self.head_dim))
             projected.append(x.transpose(1, 2) if self.batch_first else x.permute(1, 2, 0, 3))

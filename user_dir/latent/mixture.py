@@ -129,8 +129,7 @@ def run_kernel(name: str, logits: Tensor, weights: Tensor, first: Tensor, *tenso
     """Run ``mixture_forward`` or ``mixture_backward``; all tensors are contiguous.
 
     Args:
-        logits: z (N, V), in the order of their rows.
-        weights: π (N,).
+        logits, weights: z (N, V) and π (N,), in the order of their rows.
         first: (R + 1,), the first pair of each row, and N.
         tensors: the numbers per pair and the mixture; the log-probabilities, or their gradient and those of
             logits and weights. It writes what :func:`new_results` made, or the last two.
