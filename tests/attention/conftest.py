@@ -22,10 +22,10 @@ def taken(monkeypatch):
         monkeypatch.setattr(target, counted)
 
     count("dense", DENSE, dispatch.dense_attention)
-    count("fused", "user_dir.attention.cpu.fused_attention", cpu.fused_attention)
+    count("fused", "user_dir.attention.cpu.KERNEL.compute", cpu.KERNEL.compute)
     try:
         from user_dir.attention.triton import kernels
     except ImportError:  # no Triton
         return calls
-    count("fused", "user_dir.attention.triton.kernels.fused_attention", kernels.fused_attention)
+    count("fused", "user_dir.attention.triton.kernels.KERNEL.compute", kernels.KERNEL.compute)
     return calls

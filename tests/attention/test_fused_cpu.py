@@ -83,7 +83,7 @@ def test_outputs_weights_and_gradients(case, monkeypatch):
     for fused in (True, False):
         inputs = (split_q, split_k, split_v, alpha, *masks)
         if fused:
-            output, weights = computed(cpu.fused_attention, *inputs, need_weights=True)
+            output, weights = computed(cpu.KERNEL.compute, *inputs, need_weights=True)
         else:
             output, weights = computed(dense_attention, *inputs, need_weights=True)
         both = torch.autograd.grad(
@@ -109,15 +109,6 @@ def test_invalid_scores_propagate_within_their_row_only(value, most_dense_keys, 
     assert output.isfinite().all()
 
 
-def test_gradcheck():
-    q, k, v = (torch.randn(2, 2, n, 3, dtype=torch.float64, requires_grad=True) for n in (9, 4, 4))
-    alpha = torch.tensor([1.2, 1.7], dtype=torch.float64).view(2, 1, 1).requires_grad_()
-    mask = torch.tensor([[False] * 4, [True, False, False, False]])
-    assert torch.autograd.gradcheck(
-        lambda *x: computed(cpu.fused_attention, *x, mask, need_weights=True), (q, k, v, alpha)
-    )
-
-
 @pytest.mark.parametrize("dropout", (0.0, 0.1))
 @pytest.mark.parametrize("length", (50, 600))
 def test_results_are_bitwise_independent_of_the_number_of_threads(length, dropout):
@@ -128,7 +119,7 @@ def test_results_are_bitwise_independent_of_the_number_of_threads(length, dropou
         for count in (1, 2, 3):
             torch.set_num_threads(count)
             torch.manual_seed(1)
-            output, _ = computed(cpu.fused_attention, *(split for _, split in leaves), alpha, dropout=dropout)
+            output, _ = computed(cpu.KERNEL.compute, *(split for _, split in leaves), alpha, dropout=dropout)
             grads = torch.autograd.grad(output.square().sum(), [leaf for leaf, _ in leaves] + [alpha])
             results.append((output, *grads))
     finally:
@@ -143,7 +134,7 @@ def test_saved_for_the_backward_grows_with_the_support(alpha, most):
     leaves = [projections(512, 16, torch.float32, batch=1, heads=1) for _ in range(3)]
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor), lambda tensor: tensor):
-        computed(cpu.fused_attention, *(split for _, split in leaves), alpha)
+        computed(cpu.KERNEL.compute, *(split for _, split in leaves), alpha)
     inputs = {split.data_ptr() for _, split in leaves}
     beyond = [tensor for tensor in saved if tensor is not None and tensor.data_ptr() not in inputs]
     assert 0 < sum(tensor.nbytes for tensor in beyond) < most * 4 * 512**2
@@ -162,7 +153,7 @@ def test_half_precision_is_computed_in_single(dtype, most_dense_keys, monkeypatc
         *inputs, grad = (tensor.to(stored) for tensor in tensors)
         leaves = [tensor.requires_grad_() for tensor in inputs]
         given = (*leaves, alpha, padding("left", 33), mask.to(stored))
-        output, weights = computed(cpu.fused_attention, *given, need_weights=True)
+        output, weights = computed(cpu.KERNEL.compute, *given, need_weights=True)
         grads = torch.autograd.grad((output, weights), (*leaves, alpha), (grad, grad_weights.to(stored)))
         assert {tensor.dtype for tensor in (output, weights, *grads[:3])} == {stored}
         results.append((output, weights, *grads))
@@ -180,7 +171,7 @@ def test_dropout(most_dense_keys, dtype, monkeypatch):
     alpha = torch.tensor(ALPHAS).clamp(1.0, 1.5).to(dtype).view(-1, 1, 1).requires_grad_()
     inputs = (q, k, value, alpha)
     torch.manual_seed(3)
-    output, weights = computed(cpu.fused_attention, *inputs, dropout=0.3, need_weights=True)
+    output, weights = computed(cpu.KERNEL.compute, *inputs, dropout=0.3, need_weights=True)
     support = weights > 0
     factor = torch.where(support, output / weights, torch.ones(()).to(dtype)).detach()
     dropped = factor == 0
@@ -200,6 +191,6 @@ def test_dropout(most_dense_keys, dtype, monkeypatch):
         assert (actual - truth).abs().max() <= TOLERANCE[dtype] * (1 + truth.abs().max())
 
     torch.manual_seed(3)
-    assert torch.equal(computed(cpu.fused_attention, *inputs, dropout=0.3)[0], output)
-    assert not torch.equal(computed(cpu.fused_attention, *inputs, dropout=0.3)[0], output)
-    assert not computed(cpu.fused_attention, *inputs, dropout=1.0)[0].any()
+    assert torch.equal(computed(cpu.KERNEL.compute, *inputs, dropout=0.3)[0], output)
+    assert not torch.equal(computed(cpu.KERNEL.compute, *inputs, dropout=0.3)[0], output)
+    assert not computed(cpu.KERNEL.compute, *inputs, dropout=1.0)[0].any()

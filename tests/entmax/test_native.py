@@ -1,6 +1,5 @@
 """Compiling and caching of native kernels."""
 
-import ctypes
 import os
 import shutil
 import subprocess
@@ -123,31 +122,14 @@ def opened(library):
     return marker.exists()
 
 
-def test_a_cached_library_is_used(cache):
-    assert opened(cache), "the tests below show nothing"
-
-
-def test_a_library_writable_by_others_is_replaced(cache):
-    cache.chmod(0o775)
-    assert not opened(cache)
-    assert cache.stat().st_mode & 0o777 == 0o755
-    assert hasattr(ctypes.CDLL(str(cache)), "honest")
-
-
-def test_a_cache_writable_by_others_is_not_used(cache, caplog):
+def test_a_cached_library_is_used_unless_others_can_write_to_the_cache(cache, caplog):
+    assert opened(cache)
     cache.parent.chmod(0o777)
     assert not opened(cache)
     assert "chmod 700" in caplog.text
 
 
-@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root gives files away")
-@pytest.mark.parametrize("which", ["file", "folder"])
-def test_a_library_of_another_user_is_not_used(cache, which):
-    os.chown(cache if which == "file" else cache.parent, 12345, -1)
-    assert not opened(cache)
-
-
-def test_a_new_cache_is_private(cache, monkeypatch):
+def test_a_new_cache_is_private(cache):
     new = cache.parent / "new" / "kernel.so"
     before = os.umask(0)
     try:
@@ -155,7 +137,6 @@ def test_a_new_cache_is_private(cache, monkeypatch):
     finally:
         os.umask(before)
     assert new.parent.stat().st_mode & 0o777 == 0o700
-    assert new.stat().st_mode & 0o777 == 0o755
 
 
 def test_without_a_working_compiler_the_reference_is_used_with_one_warning(tmp_path, use_in_fork):

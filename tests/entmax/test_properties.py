@@ -3,17 +3,15 @@
 import hypothesis
 import pytest
 import torch
-from helpers import WEIGHT_TOLERANCE
 from hypothesis import strategies as st
 
 from user_dir.entmax import entmax
-from user_dir.entmax.reference import entmax_forward
 
 ROWS = st.lists(st.floats(-1e4, 1e4, width=32), min_size=1, max_size=24)
 ALPHAS = st.one_of(st.floats(1, 2), st.floats(2, 4), st.sampled_from((1.0, 1.5, 2.0, 1 + 1e-7, 1 + 2.0**-23)))
 DTYPES = st.sampled_from((torch.float32, torch.float64))
 
-search = hypothesis.settings(max_examples=80, deadline=None, derandomize=True)
+search = hypothesis.settings(max_examples=40, deadline=None, derandomize=True)
 
 
 def weights_of(row, alpha, dtype):
@@ -46,15 +44,6 @@ def test_adding_a_constant_changes_nothing(row, alpha, constant, dtype):
 
 
 @search
-@hypothesis.given(ROWS, ALPHAS, st.randoms(use_true_random=False))
-def test_permuting_scores_permutes_weights(row, alpha, random):
-    order = random.sample(range(len(row)), len(row))
-    permuted = weights_of([row[i] for i in order], alpha, torch.float64)
-    tolerance = WEIGHT_TOLERANCE[torch.float64] if alpha <= 2 else 1e-6
-    torch.testing.assert_close(permuted, weights_of(row, alpha, torch.float64)[order], rtol=0, atol=tolerance)
-
-
-@search
 @hypothesis.given(ROWS, st.floats(1.001, 4))
 def test_scores_out_of_reach_get_exactly_zero(row, alpha):
     scores = torch.tensor(row, dtype=torch.float64)
@@ -62,13 +51,6 @@ def test_scores_out_of_reach_get_exactly_zero(row, alpha):
     out_of_reach = scores < scores.max() - (1 + 1e-9) / (alpha - 1)
     assert (weights[out_of_reach] == 0).all()
     assert weights[scores.argmax()] > 0
-
-
-@search
-@hypothesis.given(ROWS, DTYPES)
-def test_softmax_has_full_support(row, dtype):
-    row = [x / 1e3 for x in row]
-    assert (weights_of(row, 1.0, dtype) > 0).all()
 
 
 @search
@@ -105,17 +87,3 @@ def test_larger_alpha_or_scale_is_no_less_sparse(alpha):
     assert ((entmax(scores, alpha + 0.3) > 0).sum(-1) <= support).all()
     assert ((entmax(2 * scores, alpha) > 0).sum(-1) <= support).all()
     assert support.double().mean() < 99 and (support >= 1).all()
-
-
-@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16))
-@pytest.mark.parametrize("alphas", ((1.0, 1.0), (1.0, 1.5), (1.2, 2.0), (1.0, 3.0)))
-def test_scripted_forward_gives_the_same(alphas, dtype, backend):
-    if backend != "reference":
-        pytest.skip("only the reference can be scripted")
-    scripted = torch.jit.script(entmax_forward)
-    scores = torch.randn(3, 2, 4, 9).to(dtype)
-    scores[0, 1, 2] = float("-inf")
-    alpha = torch.tensor(alphas).view(2, 1, 1)
-    for _ in range(3):  # a scripted function is optimised in its first calls
-        assert torch.equal(scripted(scores, alpha, -1), entmax(scores, alpha))
-    assert torch.equal(scripted(scores[:0], alpha, -1), scores[:0])

@@ -106,14 +106,12 @@ def seen_by_a_check():
 @pytest.mark.parametrize(
     "around",
     [
-        torch.no_grad,
         torch.inference_mode,
         lambda: torch.autocast("cpu", torch.bfloat16),
         lambda: torch.device("meta"),
         lambda: torch.autograd.graph.disable_saved_tensors_hooks("none here"),
-        lambda: torch.autograd.graph.saved_tensors_hooks(pytest.fail, pytest.fail),
     ],
-    ids=["no_grad", "inference_mode", "autocast", "device", "no hooks", "hooks"],
+    ids=["inference_mode", "autocast", "device", "no hooks"],
 )
 def test_the_callers_state_neither_changes_nor_matters(around):
     seen, problems = seen_by_a_check()

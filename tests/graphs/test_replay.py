@@ -21,7 +21,8 @@ from user_dir.tasks.entmax_loss import EntmaxLossCriterion
 OURS = "adaptively_sparse_"
 TRANSLATOR, EDITOR = OURS + "transformer", OURS + "post_editor"
 LM, MASKED_LM = OURS + "transformer_lm", OURS + "masked_lm"
-ARCHITECTURES = sorted(name for name in ARCH_MODEL_REGISTRY if name.startswith(OURS))
+ARCHITECTURES = {name for name in ARCH_MODEL_REGISTRY if name.startswith(OURS)}
+OTHER_SIZES = sorted(ARCHITECTURES - {TRANSLATOR, EDITOR, LM, MASKED_LM})
 SIZES = " ".join(
     f"--{side}-embed-dim 16 --{side}-ffn-embed-dim 24 --{side}-layers 2 --{side}-attention-heads 2"
     for side in ("encoder", "decoder")
@@ -84,7 +85,8 @@ def criterion_for(arch, flags, task):
 @pytest.mark.parametrize(
     ("arch", "flags"),
     [
-        *((arch, "") for arch in ARCHITECTURES),
+        *((arch, "") for arch in (TRANSLATOR, EDITOR, LM, MASKED_LM)),
+        *(pytest.param(arch, "", marks=pytest.mark.nightly) for arch in OTHER_SIZES),
         (TRANSLATOR, "--output-alpha 1.5"),
         (TRANSLATOR, "--fixed-alpha 1.5 --attention-backend dense"),
         (TRANSLATOR, "--attention-normalizer softmax --length-scaling"),

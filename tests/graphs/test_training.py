@@ -12,6 +12,8 @@ from user_dir.graphs.recorder import Recorder
 from user_dir.graphs.shapes import StaticBatch, shapes_of
 from user_dir.graphs.training import Gradients, training_graphs
 
+UPDATES = 10  # of two epochs
+
 
 @pytest.fixture
 def train(data):
@@ -22,18 +24,18 @@ def train(data):
 
 
 @pytest.mark.parametrize(
-    ("updates", "flags", "arch"),
+    ("flags", "arch"),
     [
-        (24, "", OURS),
-        (16, "--update-freq 2 --sentence-avg --clip-norm 0.5", OURS),
-        (16, "--criterion cross_entropy", LM),
-        (16, "--left-pad-source --max-tokens 100", OURS),
-        (16, "--output-alpha 1.5 --criterion entmax_loss", OURS),
+        ("", OURS),
+        ("--update-freq 2 --sentence-avg --clip-norm 0.5", OURS),
+        ("--criterion cross_entropy", LM),
+        pytest.param("--left-pad-source --max-tokens 100", OURS, marks=pytest.mark.nightly),
+        pytest.param("--output-alpha 1.5 --criterion entmax_loss", OURS, marks=pytest.mark.nightly),
     ],
 )
-def test_updates_and_what_they_log_are_the_same(train, plain, updates, flags, arch):
+def test_updates_and_what_they_log_are_the_same(train, plain, flags, arch):
     """With all batches of at least two epochs, the last one of an epoch among them."""
-    there, here = plain(updates, flags, arch=arch), train(updates, flags, arch=arch)
+    there, here = plain(UPDATES, flags, arch=arch), train(UPDATES, flags, arch=arch)
     assert_same(here, there)
     assert min(here.losses[-4:]) < 0.98 * max(here.losses[:4]), "nothing was learned"
     for ours, theirs in zip(here.logged, there.logged):
@@ -43,20 +45,22 @@ def test_updates_and_what_they_log_are_the_same(train, plain, updates, flags, ar
     assert here.logged[-1]["replayed"] == 1 and 1 < here.logged[-1]["graphs"] <= len(here.graphs.shapes)
 
 
-def test_shapes_have_more_rows_than_some_batches(train, monkeypatch):
+def test_a_shape_has_more_rows_than_a_batch(train, monkeypatch):
     """So that the test above would notice a row without a sentence."""
     empty, fill = [], StaticBatch.fill
 
     def counted(self, sample):
         fill(self, sample)
-        empty.append((self.tokens["target"] == self.pad).all(1).sum().item())
+        empty.append((self.tokens["target"] == self.pad).all(1).any().item())
 
     monkeypatch.setattr(StaticBatch, "fill", counted)
-    train(16)
-    assert sum(map(bool, empty)) > 2
+    train(UPDATES // 2)
+    assert any(empty)
 
 
-@pytest.mark.parametrize("flags", ["--fp16 --fp16-no-flatten-grads", "--bf16"])
+@pytest.mark.parametrize(
+    "flags", ["--fp16 --fp16-no-flatten-grads", pytest.param("--bf16", marks=pytest.mark.nightly)]
+)
 def test_half_precision(train, plain, flags):
     """In float16 with a loss scale that changes every second update."""
     flags += " --fp16-scale-window 2 --fp16-init-scale 4"
@@ -89,11 +93,11 @@ def test_what_a_recording_would_keep_is_read_at_every_replay(train, monkeypatch)
     def graphs():
         return training.graphs
 
-    training.run(25)
+    training.run(UPDATES)
     by_shape = {}
     for shape, *places in seen:
         assert by_shape.setdefault(shape, places) == places
-    assert len(seen) > 12
+    assert len(seen) > len(by_shape)
 
 
 # -------------------------------------------------------------------------- updates that are not replayed
@@ -112,8 +116,8 @@ OUTPUT_SCHEDULE = (
 )
 def test_updates_in_which_the_host_sets_alpha(train, plain, flags, until, caplog):
     with caplog.at_level(logging.INFO):
-        here = train(16, flags)
-    assert_same(here, plain(16, flags))
+        here = train(UPDATES, flags)
+    assert_same(here, plain(UPDATES, flags))
     replayed = [each["replayed"] for each in here.logged]
     assert replayed[: until + 1] == [0] * (until + 1) and 1 in replayed
     assert caplog.text.count(f"until update {until}") == 1
@@ -141,36 +145,36 @@ def test_what_cannot_be_replayed_is_said(data, monkeypatch, caplog, flags, word)
     assert caplog.text.count(word) == 1 and "without CUDA graphs" in caplog.text
 
 
-@pytest.mark.parametrize(("arch", "flags"), [(OURS, "--cuda-graphs auto"), (OURS, ""), ("transformer", "")])
-def test_by_default_there_are_none_on_a_cpu(data, arch, flags):
-    training = Training(data, flags, arch=arch).run(1)
+@pytest.mark.parametrize("flags", ["--cuda-graphs auto", ""])
+def test_by_default_there_are_none_on_a_cpu(data, flags):
+    training = Training(data, flags).run(1)
     assert training.graphs is None and "replayed" not in training.logged[0]
 
 
 def test_a_batch_that_fits_no_shape_is_computed_as_before(train, plain):
     here = train(1)
     here.graphs.shapes = here.graphs.shapes[:2]
-    here.run(15)
-    assert_same(here, plain(16))
+    here.run(UPDATES - 1)
+    assert_same(here, plain(UPDATES))
     assert {each["replayed"] for each in here.logged[1:]} == {0, 1}
 
 
 def test_gradients_of_an_update_may_be_of_both_kinds(train, plain):
     here = train(1, "--update-freq 3")
     here.graphs.shapes = here.graphs.shapes[:2]
-    here.run(8)
-    assert_same(here, plain(9, "--update-freq 3"))
+    here.run(5)
+    assert_same(here, plain(6, "--update-freq 3"))
     assert any(0 < each["replayed"] < 1 for each in here.logged[3:])
 
 
 def test_parameters_that_moved_are_recorded_again(train, plain):
-    here = train(12)
+    here = train(UPDATES)
     before = dict(here.graphs.steps)
     for parameter in here.model.parameters():
         parameter.data = parameter.data.clone()
     here.run(4)
     assert not set(before.values()) & set(here.graphs.steps.values())
-    assert_same(here, plain(16))
+    assert_same(here, plain(UPDATES + 4))
 
 
 # ------------------------------------------------------------------------------------------- failures
@@ -189,7 +193,7 @@ def recording(monkeypatch, replay_of, fails=lambda count: None):
 
 
 def test_a_loss_that_is_never_finite_ends_it_as_before(train):
-    here = train(14)
+    here = train(6)
     with torch.no_grad():
         here.model.decoder.layers[0].fc1.weight.fill_(float("nan"))
     with pytest.raises((FloatingPointError, StopIteration)):  # the latter by fairseq's NanDetector
@@ -200,7 +204,7 @@ def out_of_memory(*_):
     raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
 
-@pytest.mark.parametrize(("where", "batch"), [("recording", 2), ("before", 1), ("before", 3)])
+@pytest.mark.parametrize(("where", "batch"), [("recording", 2), ("before", 3)])
 def test_a_shape_that_does_not_fit_into_memory_is_left_out(train, plain, monkeypatch, caplog, where, batch):
     if where == "recording":
         recording(monkeypatch, lambda f: f(), fails=lambda count: count == batch and out_of_memory())
@@ -214,11 +218,11 @@ def test_a_shape_that_does_not_fit_into_memory_is_left_out(train, plain, monkeyp
 
         monkeypatch.setattr(Recorder, "run", failing)
     with caplog.at_level(logging.INFO):
-        here = train(16)
-    assert_same(here, plain(16))
-    batches = plain(16).trainer.train_iterator
+        here = train(UPDATES)
+    assert_same(here, plain(UPDATES))
+    batches = plain(UPDATES).trainer.train_iterator
     (left_out,) = set(shapes_of(batches.dataset, batches.frozen_batches)) - set(here.graphs.shapes)
-    assert left_out not in here.graphs.steps and {each["replayed"] for each in here.logged[-8:]} >= {1}
+    assert left_out not in here.graphs.steps and {each["replayed"] for each in here.logged[-5:]} >= {1}
     assert sum("out of memory" in each for each in caplog.messages) == 1
 
 
@@ -241,7 +245,7 @@ def test_an_update_that_cannot_be_recorded_ends_or_is_computed_as_before(train, 
 
 
 def test_validation_gets_the_memory_of_graphs(train, data, caplog):
-    here = train(14)
+    here = train(6)
     assert here.graphs.steps
     (sample,) = list(here.trainer.get_valid_iterator("valid").next_epoch_itr(shuffle=False))[:1]
     here.trainer.valid_step(sample)
@@ -257,14 +261,14 @@ def test_validation_gets_the_memory_of_graphs(train, data, caplog):
 def test_a_checkpoint_does_not_depend_on_graphs(data, tmp_path, plain):
     """Resumed with or without graphs from a checkpoint of a run with them."""
     flags = f"--save-dir {tmp_path} --momentum 0.9"
-    first = Training(data, f"{flags} --cuda-graphs on").run(7)
+    first = Training(data, f"{flags} --cuda-graphs on").run(4)
     ends = {}
     for how in ("on", "off"):
         resumed = Training(data, f"{flags} --cuda-graphs {how} --restore-file {save(first, tmp_path, how)}")
-        ends[how] = resumed.run(8)
+        ends[how] = resumed.run(4)
     assert_same(ends["on"], ends["off"])
-    through = plain(15, "--momentum 0.9")
-    assert ends["on"].losses == pytest.approx(through.losses[7:], rel=1e-6)
+    through = plain(8, "--momentum 0.9")
+    assert ends["on"].losses == pytest.approx(through.losses[4:], rel=1e-6)
 
 
 def save(training, folder, name):

@@ -22,7 +22,7 @@ FLAGS = "--optimizer sgd --lr 0.3 --num-workers 0 --seed 3 --max-tokens 60 --req
 CRITERION = "--criterion label_smoothed_cross_entropy --label-smoothing 0.1"
 
 
-def data(folder: Path, sentences: int = 50) -> Path:
+def data(folder: Path, sentences: int = 24) -> Path:
     """Binarised pairs of 2 to 12 words; the targets also as text for a language model."""
     folder.mkdir()
     random, words = np.random.default_rng(1), dictionary()

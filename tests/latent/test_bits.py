@@ -49,12 +49,12 @@ def test_the_mean_is_that_of_a_qp_over_all_vectors(size, budget):
         assert support.choices.sum(1).max() <= (size if budget is None else budget)
 
 
-# Of sums of up to 4,001 weights, each rounded to its dtype; in float16 to a multiple of 2^-24.
+# Of sums of up to 601 weights, each rounded to its dtype; in float16 to a multiple of 2^-24.
 ROUNDING = {torch.float64: 1e-8, torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 4e-3}
 
 
-@pytest.mark.parametrize("share", (None, 0.1, 0.5))
-@pytest.mark.parametrize("size", (32, 1000, 4000))
+@pytest.mark.parametrize("share", (None, 0.1))
+@pytest.mark.parametrize("size", (32, 600))
 @pytest.mark.parametrize("dtype", ROUNDING)
 def test_no_mass_is_lost(dtype, size, share):
     scores = torch.randn(1, size).to(dtype)
@@ -70,18 +70,11 @@ def test_no_mass_is_lost(dtype, size, share):
 
 
 @pytest.mark.parametrize("budget", (None, 2))
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_gradients_of_the_mean(solver, budget):
-    scores = torch.randn(3, 5, dtype=torch.float64).requires_grad_()
+def test_gradients(budget):
+    scores = torch.randn(2, 4, dtype=torch.float64).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: expected_bits(x, budget), scores)
-    assert torch.autograd.gradcheck(lambda x: mean(sparsemap_bits(x, budget, solver)), scores)
-
-
-@pytest.mark.parametrize("budget", (None, 2))
-def test_gradients_of_the_weights_of_a_decomposition(budget):
-    scores = torch.randn(3, 5, dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: mean(sparsemap_bits(x, budget, "active_set")), scores)
     assert torch.autograd.gradcheck(lambda x: sparsemap_bits(x, budget).weights, scores)
-    assert torch.autograd.gradcheck(lambda x: sparsemap_bits(x, budget).entropy(), scores)
 
 
 @pytest.mark.parametrize("budget", (0, 1))
@@ -101,15 +94,14 @@ def test_a_mean_that_a_budget_holds_at_its_bounds_has_no_gradient(budget):
     assert (found == 0).all(1).any()
 
 
-@pytest.mark.parametrize("size", (1, 4, 9))
-@pytest.mark.parametrize("k", (1, 2, 5, 16, 1000))
+@pytest.mark.parametrize("size, k", ((1, 1), (4, 1), (4, 5), (4, 16), (7, 2), (7, 16), (7, 200)))
 def test_top_k_finds_the_best_vectors(size, k):
-    scores = torch.randn(20, size, dtype=torch.float64).requires_grad_()
+    scores = torch.randn(6, size, dtype=torch.float64).requires_grad_()
     support = topk_sparsemax_bits(scores, k)
     vectors = all_vectors(size)
     values = (scores @ vectors.T).detach()
     best = values.sort(dim=1, descending=True).values[:, :k]
-    for example in range(20):
+    for example in range(6):
         weights = entmax_oracle(best[example], 2.0)
         found = support.batch == example
         mine, order = support.weights[found].sort(descending=True)

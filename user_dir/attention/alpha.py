@@ -224,10 +224,3 @@ class Alpha(nn.Module):
         """Called by fairseq before loading: α keeps its initial value if the checkpoint has none."""
         for key, value in self.state_dict().items():
             state_dict.setdefault(f"{name}.{key}", value)
-
-    def extra_repr(self) -> str:
-        """Describe α for print(model)."""
-        if self.constant is not None:
-            return f"{self.num_heads} heads, alpha={self.constant:g}"
-        kind = "learned" if self.a is not None else "scheduled"
-        return f"{self.num_heads} heads, {kind} in [{self.low:g}, {self.high:g}]"

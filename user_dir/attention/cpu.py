@@ -14,8 +14,8 @@ from ..entmax.checks import check_range
 from ..entmax.native import INTEGER, POINTER, NativeKernels, addresses
 from ..entmax.operators import constant_in_graphs
 from ..entmax.reference import working_dtype
-from .fused import FusedKernel, Gradients, Saved, empty_output, in_heads, unsupported
-from .inputs import AttentionInputs, Backend, KernelInputs
+from .fused import FusedKernel, Gradients, Saved, empty_output, in_heads
+from .inputs import AttentionInputs, KernelInputs
 
 # With fewer queries most of a vector would be empty, so dense attention is faster.
 MIN_QUERIES = 4
@@ -37,9 +37,34 @@ kernels = NativeKernels(
 
 
 class CpuAttention(FusedKernel):
-    """Saves what is shorter: the weights, λ and two more numbers by row, or the support of each row."""
+    """Scores, weights and output in one pass; slower than dense attention for softmax and for few queries.
 
-    name, seeds, parts_dtype = "attention_cpu", 2**62, torch.float64
+    Saves what is shorter: the weights, λ and two more numbers by row, or the support of each row.
+    """
+
+    device = "cpu"
+    operator, seeds, dtypes, parts_dtype = "attention_cpu", 2**62, STORAGE, torch.float64
+
+    def unavailable(self) -> Optional[str]:
+        """See the base class."""
+        return unavailable()
+
+    def unsupported(self, inputs: AttentionInputs) -> Optional[str]:
+        """See the base class."""
+        attn_mask = inputs.attn_mask
+        if attn_mask is not None and attn_mask.shape != (inputs.query.size(-2), inputs.key.size(-2)):
+            return f"the attn_mask broadcasts from {tuple(attn_mask.shape)}"
+        if attn_mask is not None and attn_mask.requires_grad:
+            return "the attn_mask needs a gradient"
+        return super().unsupported(inputs) or unavailable()
+
+    def is_preferred(self, inputs: AttentionInputs) -> bool:
+        """See the base class."""
+        if not isinstance(inputs.alpha, Tensor) and inputs.alpha == 1:
+            return False
+        # an exported graph is for any number of queries
+        few = not torch.compiler.is_exporting() and inputs.query.size(-2) < MIN_QUERIES
+        return not few and super().is_preferred(inputs)
 
     def forward(
         self, inputs: KernelInputs, need_weights: bool, save: bool, fixed_sizes: bool = False
@@ -122,33 +147,6 @@ def _numbers(inputs: KernelInputs, *tensors: Tensor) -> ctypes.Array:
 
 
 KERNEL = CpuAttention()
-fused_attention = KERNEL.attention
-
-
-class CpuKernel(Backend):
-    """Scores, weights and output in one pass; slower than dense attention for softmax and for few queries."""
-
-    name, device = "fused", "cpu"
-
-    def unavailable(self) -> Optional[str]:
-        """See the base class."""
-        return unavailable()
-
-    def unsupported(self, inputs: AttentionInputs) -> Optional[str]:
-        """See the base class."""
-        return supports(inputs)
-
-    def is_slow(self, inputs: AttentionInputs) -> bool:
-        """See the base class."""
-        alpha = inputs.alpha
-        if not isinstance(alpha, Tensor) and alpha == 1:
-            return True
-        # an exported graph is for any number of queries
-        return not torch.compiler.is_exporting() and inputs.query.size(-2) < MIN_QUERIES
-
-    def compute(self, inputs: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
-        """See the base class."""
-        return fused_attention(inputs)
 
 
 @constant_in_graphs
@@ -157,14 +155,3 @@ def unavailable() -> Optional[str]:
     if has_native("cpu") and kernels.available():
         return None
     return "the fused kernel for the CPU needs a C++ compiler, and ENTMAX_BACKEND not to be reference"
-
-
-def supports(inputs: AttentionInputs) -> Optional[str]:
-    """None if the kernel supports the arguments of :func:`.dispatch.attention`; else the reason why not."""
-    query, key, _, _, _, attn_mask, *_ = inputs
-    reason = unsupported(inputs, STORAGE)
-    if reason is None and attn_mask is not None and attn_mask.shape != (query.size(-2), key.size(-2)):
-        return f"the attn_mask broadcasts from {tuple(attn_mask.shape)}"
-    if reason is None and attn_mask is not None and attn_mask.requires_grad:
-        return "the attn_mask needs a gradient"
-    return reason or unavailable()

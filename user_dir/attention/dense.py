@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..entmax import attention_weights
+from ..entmax import entmax
 from ..entmax.checks import hide
 from ..entmax.reference import entmax_forward, working_dtype
 from .inputs import AttentionInputs, Backend
@@ -27,13 +27,13 @@ class Dense(Backend):
 def dense_attention(inputs: AttentionInputs) -> Tuple[Tensor, Optional[Tensor]]:
     """Attention, with the arguments and results of :func:`.dispatch.attention`."""
     query, key, value = widened(inputs.query, inputs.key, inputs.value)
-    scores, alpha = attention_scores(query, key), inputs.alpha
-    masks = (inputs.key_padding_mask, inputs.attn_mask, inputs.causal)
+    scores = attention_scores(query, key, inputs.key_padding_mask, inputs.attn_mask, inputs.causal)
+    alpha = inputs.alpha
     if torch.jit.is_scripting():  # TorchScript has no autograd functions
         assert isinstance(alpha, Tensor)
-        weights = entmax_forward(hide(scores, masks[0], masks[1], masks[2]), alpha)
+        weights = entmax_forward(scores, alpha)
     else:
-        weights = attention_weights(scores, alpha, masks[0], masks[1], masks[2])
+        weights = entmax(scores, alpha)
     return weighted_values(weights, value, inputs)
 
 

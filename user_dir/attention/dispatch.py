@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 from typing import Optional, Tuple, Union
 
 import torch
 from torch import Tensor
 
-from .cpu import CpuKernel
+from . import cpu
 from .dense import Dense, dense_attention
 from .inputs import AttentionInputs, Backend, check_inputs
 from .triton import TritonKernels
 
-TABLE: Tuple[Backend, ...] = (CpuKernel(), TritonKernels(), Dense())
-"""All backends. ``auto`` takes the first that is fast, supports the arguments and is trusted."""
+TABLE: Tuple[Backend, ...] = (cpu.KERNEL, TritonKernels(), Dense())
+"""All backends. ``auto`` takes the first that is preferred; the last one takes all arguments."""
 
 BACKENDS = ("auto", *dict.fromkeys(each.name for each in TABLE))
-
-logger = logging.getLogger(__name__)
 
 
 def attention(
@@ -85,22 +81,15 @@ def _attend(inputs: AttentionInputs, backend: str) -> Tuple[Tensor, Optional[Ten
     if backend not in BACKENDS:
         raise ValueError(f"unknown attention backend {backend!r}: choose from {', '.join(BACKENDS)}")
     check_inputs(inputs)
-    if backend != "auto":
-        found = backend_for(backend, inputs.query.device.type)
-        reason = found if isinstance(found, str) else found.unsupported(inputs)
-        if isinstance(found, str) or reason is not None:
-            raise ValueError(f"{backend} attention does not take these arguments: {reason}")
-        return _computed(found, inputs)
     device = inputs.query.device.type
-    for each in TABLE:
-        if each.device not in (device, None) or each.is_slow(inputs):
-            continue
-        reason = each.unsupported(inputs)
-        if reason is None and each.is_trusted(inputs):
-            return _computed(each, inputs)
-        if reason is not None and not torch.compiler.is_compiling():
-            _say_once(each.name, reason)
-    raise AssertionError("dense attention takes all arguments")
+    if backend == "auto":
+        candidates = (each for each in TABLE if each.device in (device, None))
+        return _computed(next(each for each in candidates if each.is_preferred(inputs)), inputs)
+    named = _backend(backend, device)
+    reason = named.unsupported(inputs)
+    if reason is not None:
+        raise ValueError(f"{backend} attention does not take these arguments: {reason}")
+    return _computed(named, inputs)
 
 
 def _computed(backend: Backend, inputs: AttentionInputs) -> Tuple[Tensor, Optional[Tensor]]:
@@ -113,29 +102,18 @@ def _computed(backend: Backend, inputs: AttentionInputs) -> Tuple[Tensor, Option
     return backend.compute(inputs)
 
 
-def backend_for(name: str, device: str) -> Union[Backend, str]:
-    """The backend of this name for a type of device; or why there is none."""
+def _backend(name: str, device: str) -> Backend:
     for each in TABLE:
         if each.name == name and each.device in (device, None):
             return each
-    devices = ", ".join(str(each.device) for each in TABLE if each.name == name)
-    return f"it is for {devices}, not for {device}"
+    raise ValueError(f"there is no {name} attention for {device}")
 
 
 def unavailable(name: str, device: str) -> Optional[str]:
     """Why a backend cannot be used on a type of device, such as ``cpu``; None if it can."""
-    if name == "auto":
-        return None
-    found = backend_for(name, device)
-    return found if isinstance(found, str) else found.unavailable()
+    return None if name == "auto" else _backend(name, device).unavailable()
 
 
 def unsupported(name: str, inputs: AttentionInputs) -> Optional[str]:
     """Why a backend cannot compute the attention of these; None if it can."""
-    found = backend_for(name, inputs.query.device.type)
-    return found if isinstance(found, str) else found.unsupported(inputs)
-
-
-@functools.cache
-def _say_once(name: str, reason: str) -> None:
-    logger.info("%s attention is not used: %s", name, reason)
+    return _backend(name, inputs.query.device.type).unsupported(inputs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection
 from typing import Any, Optional, get_type_hints
 
@@ -14,57 +13,52 @@ from ..entmax.operators import (
     define_operator,
     exporting_to_onnx,
     is_eager,
-    merged_vmap,
-    number_beside,
     once,
     once_differentiable,
     transformed,
 )
 from ..entmax.reference import working_dtype
-from .inputs import AttentionInputs, KernelInputs
+from .inputs import AttentionInputs, Backend, KernelInputs
 
 ONCE = "fused attention cannot be differentiated twice; use the attention backend dense"
 _TYPES = {Tensor: "Tensor", Optional[Tensor]: "Tensor?", bool: "bool", float: "float"}
 _SCHEMA = ", ".join(f"{_TYPES[kind]} {name}" for name, kind in get_type_hints(KernelInputs).items())
 _TENSORS = 6  # the first so many fields of KernelInputs
-_BY_SENTENCE = tuple(map(KernelInputs._fields.index, ("query", "key", "value", "key_padding_mask")))
-_SEED = KernelInputs._fields.index("seed")
-
 
 Saved = tuple[Optional[Tensor], ...]
 Gradients = tuple[Tensor, Tensor, Tensor, Optional[Tensor]]
 """Those of queries, keys and values, and parts (B, H, …) whose sum is that of α, if it is needed."""
 
 
-class FusedKernel:
+class FusedKernel(Backend):
     """The kernels of a type of device. A subclass runs them; the rest is the same for all.
 
     Attributes:
-        name: of its operators.
+        operator: the name of its operators.
         seeds: the seed of dropout is below this number.
+        dtypes: of queries, keys and values.
         parts_dtype: the dtype of the parts of the gradient of α.
     """
 
-    name: str
+    name = "fused"
+    operator: str
     seeds: int
+    dtypes: Collection[torch.dtype]
     parts_dtype: torch.dtype
 
     def __init__(self) -> None:
-        count = len(KernelInputs._fields)
         self._backward_operator = define_operator(
-            f"{self.name}_backward({_SCHEMA}, Tensor saved, Tensor grad, Tensor? grad_weights, "
+            f"{self.operator}_backward({_SCHEMA}, Tensor saved, Tensor grad, Tensor? grad_weights, "
             "bool need_alpha) -> (Tensor, Tensor, Tensor, Tensor)",
             self._operate_backward,
             self._fake_backward,
             once(ONCE),
-            merged_vmap((*_BY_SENTENCE, count, count + 1, count + 2), _SEED),
         )
         self._operator = define_operator(
-            f"{self.name}({_SCHEMA}, bool need_weights, bool save) -> (Tensor, Tensor, Tensor)",
+            f"{self.operator}({_SCHEMA}, bool need_weights, bool save) -> (Tensor, Tensor, Tensor)",
             self._operate,
             self._fake,
             (_setup_context, self._gradients),
-            merged_vmap(_BY_SENTENCE, _SEED),
         )
 
     def forward(
@@ -91,15 +85,38 @@ class FusedKernel:
         """An empty tensor (B, …) like what ``forward`` saves if ``fixed_sizes``."""
         raise NotImplementedError
 
-    def attention(self, given: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
-        """The results of :func:`.dispatch.attention`; by the operators where tensors are not plain."""
+    def unsupported(self, inputs: AttentionInputs) -> Optional[str]:
+        """See the base class."""
+        query, key, value, alpha, key_padding_mask, *_ = inputs
+        if exporting_to_onnx():
+            return "ONNX does not have its operator"
+        if query.dtype not in self.dtypes or not query.dtype == key.dtype == value.dtype:
+            given = " and ".join(sorted({str(tensor.dtype) for tensor in (query, key, value)}))
+            return f"it takes {' or '.join(map(str, self.dtypes))}, not {given}"
+        if query.size(-1) != value.size(-1):
+            return f"keys have the head dimension {query.size(-1)}, but values {value.size(-1)}"
+        if not query.numel() or not key.numel():
+            return "there are no queries or no keys"
+        heads = query.size(1)
+        if (
+            isinstance(alpha, Tensor)
+            and alpha.numel() != 1
+            and (alpha.numel() != heads or alpha.shape[-3:] != (heads, 1, 1))
+        ):
+            return f"alpha has the shape {tuple(alpha.shape)}, not one entry per head"
+        if key_padding_mask is not None and key_padding_mask.shape != (query.size(0), key.size(-2)):
+            return f"the key padding mask broadcasts from {tuple(key_padding_mask.shape)}"
+        return None
+
+    def compute(self, given: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
+        """See the base class; by the operators where tensors are not plain."""
         query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights = given
         learned = alpha if isinstance(alpha, Tensor) else None
         eager = is_eager(query, key, value, learned, key_padding_mask, attn_mask)
         if isinstance(alpha, Tensor):
             alpha = alpha.to(query.device).contiguous()
-        else:
-            alpha = _constant(alpha, query.device) if eager else number_beside(alpha, query)
+        else:  # filled on the device: a copy from the host would synchronise
+            alpha = query.new_full((), alpha, dtype=torch.float64)
         if attn_mask is not None:
             attn_mask = as_numbers(attn_mask, working_dtype(query.dtype))
         # Kernels have generators of their own, so that the backward can draw the same numbers again. The seed
@@ -179,12 +196,7 @@ class _Attention(torch.autograd.Function):
         inputs, saved = KernelInputs(*kept[:_TENSORS], *ctx.settings), kept[_TENSORS:]
         grad = torch.zeros_like(inputs.query) if grad is None else dense_rows(in_heads(grad))
         need_alpha = ctx.needs_input_grad[4]
-        if is_eager(grad, grad_weights):
-            *grads, parts = ctx.kernel.backward(inputs, saved, grad, grad_weights, need_alpha)
-        else:  # several gradients at once, as for a vectorised Jacobian
-            saved = ctx.kernel.forward(inputs, False, True, fixed_sizes=True)[2][:1]
-            *grads, parts = ctx.kernel._backward_operator(*inputs, *saved, grad, grad_weights, need_alpha)
-            parts = parts if need_alpha else None
+        *grads, parts = ctx.kernel.backward(inputs, saved, grad, grad_weights, need_alpha)
         grad_alpha = None if parts is None else gradient_of_alpha(parts, inputs.alpha)
         return None, *grads, grad_alpha, *[None] * 6
 
@@ -194,26 +206,6 @@ def is_learning(*tensors: Tensor) -> bool:
     if torch.jit.is_tracing():
         return True
     return torch.is_grad_enabled() and (transformed() or any(each.requires_grad for each in tensors))
-
-
-def unsupported(inputs: AttentionInputs, dtypes: Collection[torch.dtype]) -> Optional[str]:
-    """Why fused kernels for these dtypes do not take the inputs; None if nothing is known against it."""
-    query, key, value, alpha, key_padding_mask, *_ = inputs
-    if exporting_to_onnx():
-        return "ONNX does not have its operator"
-    if query.dtype not in dtypes or not query.dtype == key.dtype == value.dtype:
-        given = " and ".join(sorted({str(tensor.dtype) for tensor in (query, key, value)}))
-        return f"it takes {' or '.join(map(str, dtypes))}, not {given}"
-    if query.size(-1) != value.size(-1):
-        return f"keys have the head dimension {query.size(-1)}, but values {value.size(-1)}"
-    if not query.numel() or not key.numel():
-        return "there are no queries or no keys"
-    heads, entries = query.size(1), alpha.numel() if isinstance(alpha, Tensor) else 1
-    if isinstance(alpha, Tensor) and entries != 1 and (entries != heads or alpha.shape[-3:] != (heads, 1, 1)):
-        return f"alpha has the shape {tuple(alpha.shape)}, not one entry per head"
-    if key_padding_mask is not None and key_padding_mask.shape != (query.size(0), key.size(-2)):
-        return f"the key padding mask broadcasts from {tuple(key_padding_mask.shape)}"
-    return None
 
 
 def _setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -230,16 +222,6 @@ def _with_dense_rows(given: Any) -> KernelInputs:
 
 def _or_nothing(tensor: Optional[Tensor], like: Tensor) -> Tensor:
     return tensor if tensor is not None else like.new_empty(like.size(0), 0)
-
-
-@functools.lru_cache(maxsize=64)
-def _constant(alpha: float, device: torch.device) -> Tensor:
-    """A number as a tensor, also for autograd if it was first needed in inference mode.
-
-    Filled on the device: a copy from the host would synchronise.
-    """
-    with torch.inference_mode(False):
-        return torch.full((1,), alpha, dtype=torch.float64, device=device)
 
 
 def dense_rows(tensor: Tensor) -> Tensor:

@@ -77,13 +77,9 @@ class Backend:
         """Why it cannot compute these, :meth:`unavailable` or not; None if it can."""
         return self.unavailable()
 
-    def is_slow(self, inputs: AttentionInputs) -> bool:
-        """Whether a backend further down the table is faster for these, so that ``auto`` takes that."""
-        return False
-
-    def is_trusted(self, inputs: AttentionInputs) -> bool:
-        """Whether ``auto`` may use it for these; it is asked last."""
-        return True
+    def is_preferred(self, inputs: AttentionInputs) -> bool:
+        """Whether ``auto`` uses it for these, rather than a backend further down the table."""
+        return self.unsupported(inputs) is None
 
     def compute(self, inputs: AttentionInputs) -> Tuple[Tensor, Optional[Tensor]]:
         """The results of :func:`.dispatch.attention`, which turns autocast off for tensors of one dtype."""

@@ -25,7 +25,6 @@ class EntmaxAttention(nn.MultiheadAttention):
     ``is_causal`` needs no ``attn_mask``, which alone determines what is masked if it is given.
 
     Args:
-        args, options: as for ``nn.MultiheadAttention``.
         alpha: α of every head, constant, from 1; or an :class:`AlphaConfig`, whose default learns one α per
             head. A schedule advances with ``layer.alpha.set_num_updates(update)``.
 
@@ -36,8 +35,23 @@ class EntmaxAttention(nn.MultiheadAttention):
     (https://arxiv.org/abs/1909.00015), section 3.2.
     """
 
-    def __init__(self, *args: Any, alpha: Union[float, AlphaConfig, None] = None, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: Optional[int] = None,
+        vdim: Optional[int] = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: Optional[torch.dtype] = None,
+        alpha: Union[float, AlphaConfig, None] = None,
+    ) -> None:
+        biases = bias, add_bias_kv, add_zero_attn
+        super().__init__(embed_dim, num_heads, dropout, *biases, kdim, vdim, batch_first, device, dtype)
         # TransformerEncoderLayer asks for it before it computes softmax itself, past this layer.
         self._qkv_same_embed_dim = False
         if alpha is None or isinstance(alpha, AlphaConfig):
@@ -126,17 +140,12 @@ class EntmaxAttention(nn.MultiheadAttention):
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> List[Tensor]:
         """Queries, keys and values in heads, (B, H, T or S, D)."""
-        dims = {query.dim(), key.dim(), value.dim()}
-        if dims not in ({2}, {3}):
-            raise ValueError("query, key and value must all have 3 dimensions, or 2 without a batch")
         weights: Tuple[Tensor, ...] = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         if self.in_proj_weight is not None:
             weights = self.in_proj_weight.chunk(3)
         biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         projected = []
         for x, weight, bias in zip((query, key, value), weights, biases):
-            if x.size(-1) != weight.size(1):
-                raise ValueError(f"an input has {x.size(-1)} features instead of {weight.size(1)}")
             x = F.linear(x if x.dim() == 3 else x.unsqueeze(0 if self.batch_first else 1), weight, bias)
             x = x.unflatten(2, (self.num_heads, self.head_dim))
             projected.append(x.transpose(1, 2) if self.batch_first else x.permute(1, 2, 0, 3))

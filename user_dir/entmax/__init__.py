@@ -1,7 +1,7 @@
 """α-entmax and its loss: public functions with interchangeable implementations; depends on torch only."""
 
 from .loss import entmax_loss, entmax_loss_and_support
-from .op import attention_weights, entmax, has_native, onnx_translations
+from .op import entmax, has_native, onnx_translations
 from .package_names import (
     Entmax15,
     Entmax15Loss,
@@ -24,7 +24,6 @@ __all__ = [
     "EntmaxBisectLoss",
     "Sparsemax",
     "SparsemaxLoss",
-    "attention_weights",
     "entmax",
     "entmax15",
     "entmax15_loss",

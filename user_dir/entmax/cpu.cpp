@@ -22,15 +22,6 @@ struct Problem {
   double eps(int64_t row) const { return alpha[(row / repeat) % alphas] - 1; }
 };
 
-// What hides keys from queries, where row r is query r % queries of sentence r / (heads · queries).
-template <typename T>
-struct Masks {
-  const uint8_t* padding;  // (sentences, n): 1 where a key is padding; or null
-  const T* added;          // (queries, n): added to the scores; or null
-  bool causal;             // query t sees keys 0 … t
-  int64_t heads, queries;
-};
-
 // ------------------------------------------------------------------------------------------------ forward
 
 // Of n scores at their places (null: 0, 1, …), keep those z with ε (z − shift) > −1, as z − shift; returns how
@@ -78,21 +69,20 @@ class Block {
   static constexpr T least_eps_to_refine = 0.2;  // for less, hardly a score falls out of reach
 
   explicit Block(int64_t n)
-      : row_(new T[n]),
-        kept_(new T[n + lanes]),
+      : kept_(new T[n + lanes]),
         places_(new int32_t[n + lanes]),
         index_(new int32_t[n * lanes]),
         lanes_(n) {}
 
   // Weights of rows first … first + lanes − 1, or fewer at the end.
-  void solve(const Problem<T>& problem, const Masks<T>& masks, const T* scores, T* weights, int64_t first) {
+  void solve(const Problem<T>& problem, const T* scores, T* weights, int64_t first) {
     const int64_t rows = std::min<int64_t>(lanes, problem.rows - first);
     columns_ = 1;
     for (int lane = 0; lane < lanes; ++lane) {
       const int64_t row = first + std::min<int64_t>(lane, rows - 1);
       eps_[lane] = never_zero<T>(problem.eps(row));
       if (lane < rows) {
-        gather(visible(problem, masks, scores + row * problem.n, row), lane);
+        gather(scores + row * problem.n, problem.n, lane);
       } else {
         keep_none(lane);
       }
@@ -103,33 +93,15 @@ class Block {
   }
 
  private:
-  // The part of a row that its query may see, with −inf for what is hidden in it; sets seen_.
-  const T* visible(const Problem<T>& problem, const Masks<T>& masks, const T* row, int64_t number) {
-    const int64_t query = number % masks.queries;
-    seen_ = masks.causal ? std::min(query + 1, problem.n) : problem.n;
-    if (masks.added == nullptr && masks.padding == nullptr) return row;
-    constexpr T hidden = -std::numeric_limits<T>::infinity();
-    std::copy(row, row + seen_, row_.get());
-    if (masks.added != nullptr) {
-      const T* added = masks.added + query * problem.n;
-      for (int64_t j = 0; j < seen_; ++j) row_[j] += added[j];
-    }
-    if (masks.padding != nullptr) {
-      const uint8_t* padding = masks.padding + number / (masks.heads * masks.queries) * problem.n;
-      for (int64_t j = 0; j < seen_; ++j) row_[j] = padding[j] ? hidden : row_[j];
-    }
-    return row_.get();
-  }
-
   // Keep what is within 1/ε of the greatest score: at λ = max z, and λ only grows, the rest gets no weight.
-  void gather(const T* row, int lane) {
-    const T top = greatest(row, seen_);
+  void gather(const T* row, int64_t n, int lane) {
+    const T top = greatest(row, n);
     broken_[lane] = top != top || top == std::numeric_limits<T>::infinity();
     if (broken_[lane] || top == -std::numeric_limits<T>::infinity()) return keep_none(lane);
     T* kept = kept_.get();
     int32_t* places = places_.get();
     const T eps = eps_[lane];
-    int64_t count = compress<T>(row, nullptr, seen_, top, eps, kept, places);
+    int64_t count = compress<T>(row, nullptr, n, top, eps, kept, places);
     if (count > 2 * lanes && eps > least_eps_to_refine && eps <= 1) {
       const T lambda = cheap_lambda(kept, count, eps);
       count = compress<T>(kept, places, count, lambda, eps, kept, places);
@@ -165,11 +137,11 @@ class Block {
     for (int64_t j = 0; j < count_[lane]; ++j) weights[index[j * lanes]] = p[j * lanes];
   }
 
-  std::unique_ptr<T[]> row_, kept_;
+  std::unique_ptr<T[]> kept_;
   std::unique_ptr<int32_t[]> places_, index_;
   Lanes<T> lanes_;
   Vec<T> eps_;
-  int64_t seen_ = 0, columns_ = 0;
+  int64_t columns_ = 0;
   int64_t count_[lanes];
   bool broken_[lanes] = {};
 };
@@ -211,12 +183,12 @@ double backward_row(const T* weights, const T* grad, T* grad_scores, T* scratch,
 }
 
 template <typename T>
-void forward(const Problem<T>& problem, const Masks<T>& masks, const T* scores, T* weights) {
+void forward(const Problem<T>& problem, const T* scores, T* weights) {
   constexpr int lanes = Simd<T>::lanes;
   const int64_t blocks = (problem.rows + lanes - 1) / lanes;
   at::parallel_for(0, blocks, grain / (lanes * problem.n) + 1, [&](int64_t begin, int64_t end) {
     Block<T> block(problem.n);
-    for (int64_t i = begin; i < end; ++i) block.solve(problem, masks, scores, weights, i * lanes);
+    for (int64_t i = begin; i < end; ++i) block.solve(problem, scores, weights, i * lanes);
   });
 }
 
@@ -241,21 +213,17 @@ void backward(const Problem<T>& problem, const T* weights, const T* grad, T* gra
 
 // --------------------------------------------------------------------------------- what cpu.py calls, by ctypes
 
-#define ENTMAX_FOR(T, SUFFIX)                                                                                       \
-  extern "C" int64_t entmax_forward_##SUFFIX(const T* scores, T* weights, int64_t rows, int64_t n,                  \
-                                             const double* alpha, int64_t alphas, int64_t repeat,                   \
-                                             const uint8_t* padding, const T* added, int64_t causal, int64_t heads, \
-                                             int64_t queries) {                                                     \
-    const Alphas found = check(alpha, alphas);                                                                      \
-    if (found != out_of_range && rows > 0) {                                                                        \
-      forward<T>({rows, n, alpha, alphas, repeat}, {padding, added, causal != 0, heads, queries}, scores, weights); \
-    }                                                                                                               \
-    return found;                                                                                                   \
-  }                                                                                                                 \
-  extern "C" void entmax_backward_##SUFFIX(const T* weights, const T* grad, T* grad_scores, double* grad_alpha,     \
-                                           int64_t rows, int64_t n, const double* alpha, int64_t alphas,            \
-                                           int64_t repeat) {                                                        \
-    backward<T>({rows, n, alpha, alphas, repeat}, weights, grad, grad_scores, grad_alpha);                          \
+#define ENTMAX_FOR(T, SUFFIX)                                                                                   \
+  extern "C" int64_t entmax_forward_##SUFFIX(const T* scores, T* weights, int64_t rows, int64_t n,              \
+                                             const double* alpha, int64_t alphas, int64_t repeat) {             \
+    const Alphas found = check(alpha, alphas);                                                                  \
+    if (found != out_of_range && rows > 0) forward<T>({rows, n, alpha, alphas, repeat}, scores, weights);       \
+    return found;                                                                                               \
+  }                                                                                                             \
+  extern "C" void entmax_backward_##SUFFIX(const T* weights, const T* grad, T* grad_scores, double* grad_alpha, \
+                                           int64_t rows, int64_t n, const double* alpha, int64_t alphas,        \
+                                           int64_t repeat) {                                                    \
+    backward<T>({rows, n, alpha, alphas, repeat}, weights, grad, grad_scores, grad_alpha);                      \
   }
 
 ENTMAX_FOR(float, float32)

@@ -9,13 +9,13 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-from .checks import as_numbers, check_range, hide
+from .checks import check_range
 from .loss_reference import Settings, new_results
 from .native import INTEGER, POINTER, NativeKernels, addresses
 from .reference import working_dtype
 from .rows import alpha_per_row, as_rows, from_rows, gradient_of_alpha
 
-_FORWARD = [POINTER] * 2 + [INTEGER] * 2 + [POINTER] + [INTEGER] * 2 + [POINTER] * 2 + [INTEGER] * 3
+_FORWARD = [POINTER] * 2 + [INTEGER] * 2 + [POINTER] + [INTEGER] * 2
 _BACKWARD = [POINTER] * 4 + [INTEGER] * 2 + [POINTER] + [INTEGER] * 2
 _OUT_OF_RANGE, _SOME_AT_ONE = -1, 1
 _LOSS = [POINTER] * 2 + [INTEGER] * 2 + [ctypes.c_double] * 2 + [INTEGER] + [POINTER] * 3
@@ -27,19 +27,8 @@ loss_kernels = NativeKernels(
 )
 
 
-def entmax_forward(
-    scores: Tensor,
-    alpha: Tensor,
-    dim: int = -1,
-    key_padding_mask: Optional[Tensor] = None,
-    attn_mask: Optional[Tensor] = None,
-    causal: bool = False,
-) -> Tensor:
-    """As :func:`reference.entmax_forward`, with masks that the kernel reads without copying the scores.
-
-    With masks, which are those of :func:`.checks.hide`, scores are (B, H, T, S) and ``dim`` is −1. Raises
-    ValueError if an α is below 1, infinite or NaN.
-    """
+def entmax_forward(scores: Tensor, alpha: Tensor, dim: int = -1) -> Tensor:
+    """As :func:`reference.entmax_forward`. Raises ValueError if an α is below 1, infinite or NaN."""
     if scores.numel() == 0:
         check_range(alpha)
         return torch.zeros_like(scores)
@@ -47,30 +36,14 @@ def entmax_forward(
     rows = as_rows(scores.to(dtype), dim)
     weights = torch.empty_like(rows)
     vector, repeat = _vector(alpha, scores, dim)
-    padding, added, heads, queries = None, None, 1, 1
-    if key_padding_mask is not None or attn_mask is not None or causal:
-        heads, queries = scores.shape[1:3]
-        padding = None if key_padding_mask is None else key_padding_mask.contiguous()
-        added = None if attn_mask is None else as_numbers(attn_mask, dtype)
-    found = kernels["forward", dtype](
-        rows.data_ptr(),
-        weights.data_ptr(),
-        *rows.shape,
-        vector.data_ptr(),
-        vector.numel(),
-        repeat,
-        *addresses(padding, added),
-        int(causal),
-        heads,
-        queries,
-    )
+    problem = (*addresses(rows, weights), *rows.shape, vector.data_ptr(), vector.numel(), repeat)
+    found = kernels["forward", dtype](*problem)
     if found == _OUT_OF_RANGE:
         check_range(alpha)
     weights = from_rows(weights, scores, dim)
     if found == _SOME_AT_ONE:  # bitwise equal to torch.softmax
-        hidden = hide(scores, key_padding_mask, attn_mask, causal).to(dtype)
-        weights = torch.where(alpha == 1, torch.softmax(hidden, dim), weights)
-        weights = weights.masked_fill(hidden.isneginf().all(dim, keepdim=True), 0.0)
+        weights = torch.where(alpha == 1, torch.softmax(scores.to(dtype), dim), weights)
+        weights = weights.masked_fill(scores.isneginf().all(dim, keepdim=True), 0.0)
     return weights.to(scores.dtype)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from types import ModuleType
-from typing import Any, Optional
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,7 @@ from .checks import check_targets
 from .loss_reference import Settings
 from .native import asked_backend
 from .op import entmax, native_for
-from .operators import define_operator, is_eager, merged_vmap, once, transformed
+from .operators import define_operator, once, transformed
 from .reference import working_dtype
 
 
@@ -68,9 +68,6 @@ def entmax_loss_and_support(
 ) -> tuple[Tensor, Tensor]:
     """As :func:`entmax_loss`, also with the number of entries with weight, (…): 0 for ignored targets."""
     _check(scores, target, alpha, label_smoothing)
-    eager = is_eager(scores, target)
-    if eager:  # else the operator checks them
-        check_targets(target, scores.size(-1), ignore_index)
     shape, n = target.shape, scores.size(-1)
     if scores.numel() == 0:
         return scores.sum(-1).to(working_dtype(scores.dtype)), torch.zeros_like(target)
@@ -78,8 +75,6 @@ def entmax_loss_and_support(
     settings = Settings(float(alpha), float(label_smoothing), ignore_index)
     if alpha == 1:
         losses, support = _cross_entropy(rows, targets, settings)
-    elif eager:
-        losses, support = _EntmaxLoss.apply(rows, targets, settings, _implementation(rows))
     else:
         losses, support, _ = entmax_loss_operator(rows, targets, *settings)
     return losses.view(shape), support.view(shape)
@@ -133,49 +128,15 @@ def _problems(generator: torch.Generator, dtype: torch.dtype) -> self_check.Prob
     scores, target = 2 * torch.randn(6, n, generator=generator), torch.tensor([0, 1, n - 1, 5, -1, 2])
     scores[0, n // 2 :] = float("-inf")
 
-    def loss(z: Tensor, alpha: float, implementation: ModuleType) -> tuple[Tensor, ...]:
-        return _EntmaxLoss.apply(z, target.to(z.device), Settings(alpha, 0.0, -1), implementation)[:1]
+    @torch.no_grad()
+    def loss(z: Tensor, alpha: float, implementation: ModuleType) -> tuple[Tensor, Tensor]:
+        given = z, target.to(z.device), Settings(alpha, 0.0, -1)
+        losses, _, solutions = implementation.loss_forward(*given)
+        return losses, implementation.loss_backward(*given, solutions, torch.arange(6).cos().to(losses))
 
     for alpha in self_check.ALPHAS[1:]:
         kernel, plain = (partial(loss, alpha=alpha, implementation=i) for i in (loss_triton, loss_reference))
         yield kernel, plain, [scores]
-
-
-class _EntmaxLoss(torch.autograd.Function):
-    """Autograd function around an implementation: a module with the functions of ``loss_reference``."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, target: Tensor, settings: Settings, implementation: Any) -> tuple:
-        ctx.settings, ctx.implementation = settings, implementation
-        losses, support, solutions = implementation.loss_forward(_working(scores), target, settings)
-        ctx.save_for_backward(scores, target, solutions)
-        ctx.mark_non_differentiable(support)
-        return losses, support
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Optional[Tensor], ...]:
-        return _gradient(ctx, grad), None, None, None
-
-
-def _gradient(ctx: Any, grad: Tensor) -> Tensor:
-    scores, target, solutions = ctx.saved_tensors
-    if torch.is_grad_enabled() or transformed():  # torch itself differentiates the plain formula again
-        return _differentiable_gradient(scores, target, ctx.settings, grad)
-    if ctx.implementation is not None and is_eager(scores, grad):
-        given = _working(scores), target, ctx.settings, solutions, grad
-        return ctx.implementation.loss_backward(*given).to(scores.dtype)
-    return entmax_loss_backward(scores, target, *ctx.settings, solutions, grad)
-
-
-def _differentiable_gradient(scores: Tensor, target: Tensor, settings: Settings, grad: Tensor) -> Tensor:
-    """p − (1 − s) e_y − s/n, times the incoming gradient, for second derivatives."""
-    alpha, label_smoothing, ignore_index = settings
-    rows, ignored = scores.to(working_dtype(scores.dtype)), (target == ignore_index)[:, None]
-    correct = target[:, None].masked_fill(ignored, 0)
-    wanted = torch.full_like(rows, label_smoothing / rows.size(1))
-    wanted = wanted.scatter_add(1, correct, torch.full_like(rows, 1 - label_smoothing))
-    without = ignored | (rows == float("-inf")).all(-1, keepdim=True)
-    return ((entmax(rows, alpha) - wanted) * grad[:, None]).masked_fill(without, 0.0).to(scores.dtype)
 
 
 def _working(scores: Tensor) -> Tensor:
@@ -183,13 +144,8 @@ def _working(scores: Tensor) -> Tensor:
 
 
 def _forward(scores: Tensor, target: Tensor, *settings: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Losses, support, and (max z, λ, Σ p) by row: zeros from the reference, whose backward solves anew."""
     check_targets(target, scores.size(-1), settings[2])
-    implementation = _implementation(scores)
-    results = implementation.loss_forward(_working(scores), target.contiguous(), Settings(*settings))
-    if implementation is not loss_reference:
-        return results
-    return *results[:2], torch.zeros_like(_fake_forward(scores, target)[2])
+    return _implementation(scores).loss_forward(_working(scores), target.contiguous(), Settings(*settings))
 
 
 def _fake_forward(scores: Tensor, target: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -199,18 +155,23 @@ def _fake_forward(scores: Tensor, target: Tensor, *_: Any) -> tuple[Tensor, Tens
 
 def _setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
     scores, target, *settings = inputs
-    ctx.settings, ctx.implementation = Settings(*settings), None
+    ctx.settings = Settings(*settings)
     ctx.save_for_backward(scores, target, output[2])
     ctx.mark_non_differentiable(*output[1:])
 
 
+def _gradient(ctx: Any, grad: Tensor) -> Tensor:
+    scores, target, solutions = ctx.saved_tensors
+    if torch.is_grad_enabled() or transformed():  # torch itself differentiates the plain formula again
+        weights = entmax(_working(scores), ctx.settings.alpha)
+        return loss_reference.gradient_of_scores(weights, target, ctx.settings, grad).to(scores.dtype)
+    return entmax_loss_backward(scores, target, *ctx.settings, solutions, grad)
+
+
 def _backward(scores: Tensor, target: Tensor, *given: Any) -> Tensor:
     settings, (solutions, grad) = Settings(*given[:3]), given[3:]
-    implementation, rows, target = _implementation(scores), _working(scores), target.contiguous()
-    if implementation is loss_reference:
-        solutions = loss_reference.loss_forward(rows, target, settings)[2]
-    found = implementation.loss_backward(rows, target, settings, solutions.contiguous(), grad)
-    return found.to(scores.dtype)
+    problem = _working(scores), target.contiguous(), settings, solutions.contiguous()
+    return _implementation(scores).loss_backward(*problem, grad).to(scores.dtype)
 
 
 _SETTINGS = "Tensor scores, Tensor target, float alpha, float label_smoothing, int ignore_index"
@@ -225,5 +186,4 @@ entmax_loss_operator = define_operator(
     _forward,
     _fake_forward,
     (_setup_context, lambda ctx, grad, *_: (_gradient(ctx, grad), *[None] * 4)),
-    merged_vmap((0, 1)),
 )

@@ -35,7 +35,7 @@ def new_results(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]
 
 
 def loss_forward(scores: Tensor, target: Tensor, settings: Settings) -> tuple[Tensor, Tensor, Tensor]:
-    """Losses (rows,), sizes of the support (rows,), and what the backward pass needs: here p.
+    """Losses (rows,), sizes of the support (rows,), and what a kernel's backward pass needs: here nothing.
 
     A row with a score of NaN or +∞ has the loss NaN; a row that is all −∞ has the loss ∞ and no support.
 
@@ -60,16 +60,22 @@ def loss_forward(scores: Tensor, target: Tensor, settings: Settings) -> tuple[Te
     losses = losses.masked_fill(empty.squeeze(-1), float("inf")).masked_fill(ignored, 0.0)
     # p is NaN throughout if a score is
     support = (weights > 0).sum(-1).masked_fill(ignored, 0)
-    return losses, support, weights
+    return losses, support, scores.new_zeros(len(scores), 3)
 
 
 def loss_backward(
-    scores: Tensor, target: Tensor, settings: Settings, weights: Tensor, grad: Tensor
+    scores: Tensor, target: Tensor, settings: Settings, solutions: Tensor, grad: Tensor
 ) -> Tensor:
-    """The gradient of the scores, grad · (p − (1 − s) e_y − s/n), from that of the losses, (rows,)."""
+    """The gradient of the scores from that of the losses, (rows,)."""
+    alpha = torch.tensor(settings.alpha, dtype=torch.float64, device=scores.device)
+    return gradient_of_scores(entmax_forward(scores, alpha), target, settings, grad)
+
+
+def gradient_of_scores(weights: Tensor, target: Tensor, settings: Settings, grad: Tensor) -> Tensor:
+    """grad · (p − (1 − s) e_y − s/n) from the weights p, in which it can be differentiated."""
     _, label_smoothing, ignore_index = settings
     ignored = target == ignore_index
     empty = (weights == 0).all(-1)
     smoothed = weights - label_smoothing / weights.size(-1)
-    own = torch.zeros_like(weights).scatter_(-1, target.masked_fill(ignored, 0)[:, None], 1 - label_smoothing)
+    own = torch.zeros_like(weights).scatter(-1, target.masked_fill(ignored, 0)[:, None], 1 - label_smoothing)
     return (grad[:, None] * (smoothed - own)).masked_fill((ignored | empty)[:, None], 0.0)

@@ -8,12 +8,10 @@ import hashlib
 import logging
 import os
 import platform
-import re
 import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +81,8 @@ class NativeKernels(dict):
         parts = [*_flags(), os.environ.get("CXX", ""), *system]
         if self.with_torch:
             parts.append(torch.__version__)
-        files = dict.fromkeys(_with_included(self.source))
+        headers = (*self.source.parent.glob("*.h"), *HEADERS.glob("*.h"))
+        files = (self.source, *sorted(set(headers)))
         text = b"".join(file.read_bytes() for file in files) + "\n".join(parts).encode()
         digest = hashlib.sha256(text).hexdigest()
         return f"{self.source.parent.name}_{self.source.stem}_{digest[:16]}.so"
@@ -115,14 +114,6 @@ def asked_backend() -> str:
     return asked
 
 
-def _with_included(file: Path) -> Iterator[Path]:
-    """A file, and the headers of ours that it includes."""
-    yield file
-    for name in re.findall(r'^#include "(.*)"', file.read_text(encoding="utf-8"), re.MULTILINE):
-        header = (file.parent / name).resolve()
-        yield from _with_included(header if header.is_file() else HEADERS / name)
-
-
 def cache_folder() -> Path:
     """The folder of compiled kernels; PyTorch's TORCH_EXTENSIONS_DIR overrides it."""
     root = os.environ.get("TORCH_EXTENSIONS_DIR") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -131,34 +122,27 @@ def cache_folder() -> Path:
 
 def _load(library: Path, source: Path, with_torch: bool) -> ctypes.CDLL:
     """Open the library, compiling it if needed. Concurrent first users may each compile it."""
+    cache, what = library.parent, source.parent.name
     try:
-        if _is_ours(library.parent) and _is_ours(library):
-            return ctypes.CDLL(str(library))
-    except OSError:
-        logger.info("building the native kernel of %s in %s (only once)", source.parent.name, library.parent)
-    try:
-        library.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if _is_ours(library.parent):
-            with tempfile.TemporaryDirectory(prefix="build_", dir=library.parent) as folder:
-                built = _build(source, Path(folder), with_torch)
-                built.chmod(0o755)
-                os.replace(built, library)
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _is_ours(cache):
+            try:
                 return ctypes.CDLL(str(library))
-        logger.warning("not using kernels of %s: other users can write to it; chmod 700 it", library.parent)
+            except OSError:
+                logger.info("building the native kernel of %s in %s (only once)", what, cache)
+            with tempfile.TemporaryDirectory(prefix="build_", dir=cache) as folder:
+                os.replace(_build(source, Path(folder), with_torch), library)
+            return ctypes.CDLL(str(library))
+        logger.warning("not using kernels of %s: other users can write to it; chmod 700 it", cache)
     except OSError:  # the cache folder is not writable
         pass
     with tempfile.TemporaryDirectory(prefix="entmax_") as folder:  # for this process only
         return ctypes.CDLL(str(_build(source, Path(folder), with_torch)))
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether a file or folder belongs to the user (or root) and nobody else can write to it.
-
-    Libraries in the cache are executed, so nobody else may be able to place one there.
-    """
-    if not hasattr(os, "getuid"):  # Windows, where home folders are private
-        return path.exists()
-    found = path.stat()
+def _is_ours(folder: Path) -> bool:
+    """Whether it belongs to the user or root, and nobody else can place a library there, to be executed."""
+    found = folder.stat()
     return found.st_uid in (0, os.getuid()) and not found.st_mode & 0o022
 
 

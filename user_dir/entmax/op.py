@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from . import cpu, reference, self_check
-from .checks import check_causal, check_dim, check_masks, check_number, check_range, check_shape, hide
+from .checks import check_dim, check_number, check_range, check_shape
 from .native import asked_backend
-from .operators import define_operator, is_eager, number_beside, once, transformed
+from .operators import define_operator, is_eager, once, transformed
 from .reference import working_dtype
 from .rows import as_rows, from_rows
 
@@ -47,40 +47,6 @@ def entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int = -1) -> Tensor
     Source: Peters et al. 2019 (https://arxiv.org/abs/1905.05702), equation 3; the gradient of α is
     Proposition 1 of Correia et al. 2019 (https://arxiv.org/abs/1909.00015).
     """
-    return _entmax(scores, alpha, dim)
-
-
-def attention_weights(
-    scores: Tensor,
-    alpha: Union[float, Tensor],
-    key_padding_mask: Optional[Tensor] = None,
-    attn_mask: Optional[Tensor] = None,
-    causal: bool = False,
-) -> Tensor:
-    """α-entmax of attention scores over the keys that are not masked; the CPU kernel reads masks in place.
-
-    Args:
-        scores: (B, H, T, S), of any floating dtype.
-        alpha: as for :func:`entmax`.
-        key_padding_mask, attn_mask, causal: as for :func:`.checks.hide`, boolean or floating.
-
-    Returns:
-        Weights (B, H, T, S) of the dtype of ``scores``; zeros for a query whose keys are all masked.
-
-    Raises:
-        ValueError: as for :func:`entmax`; or shapes or dtypes do not fit.
-    """
-    if scores.dim() != 4:
-        raise ValueError(f"attention scores must be (B, H, T, S), not of shape {tuple(scores.shape)}")
-    check_causal(causal, scores.size(2), scores.size(3))
-    check_masks(key_padding_mask, attn_mask, tuple(scores.shape))
-    return _entmax(scores, alpha, -1, (key_padding_mask, attn_mask, causal))
-
-
-_NO_MASKS = (None, None, False)
-
-
-def _entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int, masks: tuple = _NO_MASKS) -> Tensor:
     if not scores.is_floating_point():
         raise ValueError(f"scores must be of a floating dtype, not {scores.dtype}")
     check_dim(dim, scores)
@@ -89,25 +55,15 @@ def _entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int, masks: tuple 
     else:
         check_number(alpha)
         if alpha == 1:
-            return _softmax(scores if masks is _NO_MASKS else hide(scores, *masks), dim)
-        alpha = number_beside(alpha, scores)
-    if not is_eager(scores, alpha, *masks[:2]):
-        return entmax_operator(hide(scores, *masks), alpha, dim)
+            return _softmax(scores, dim)
+        # filled on the device: a copy from the host would synchronise
+        alpha = scores.new_full((), alpha, dtype=torch.float64)
+    if not is_eager(scores, alpha):
+        return entmax_operator(scores, alpha, dim)
     implementation = implementation_for(scores)
-    if implementation is not cpu:
-        if implementation is reference:
-            check_range(alpha)
-        return Entmax.apply(hide(scores, *masks), alpha, dim, implementation)
-    if _kernel_cannot_read(scores, *masks):
-        scores, masks = hide(scores, *masks), _NO_MASKS
-    return Entmax.apply(scores, alpha, dim, cpu, *masks)
-
-
-def _kernel_cannot_read(scores: Tensor, key_padding_mask: Any, attn_mask: Any, causal: bool) -> bool:
-    """Whether a mask needs a gradient or does not have the usual shape, which the kernel does not support."""
-    if attn_mask is not None and (attn_mask.requires_grad or attn_mask.shape != scores.shape[-2:]):
-        return True
-    return key_padding_mask is not None and key_padding_mask.shape != (scores.size(0), scores.size(-1))
+    if implementation is reference:
+        check_range(alpha)
+    return Entmax.apply(scores, alpha, dim, implementation)
 
 
 def _softmax(scores: Tensor, dim: int) -> Tensor:
@@ -187,24 +143,21 @@ def _problems(generator: torch.Generator, dtype: torch.dtype) -> self_check.Prob
 class Entmax(torch.autograd.Function):
     """Autograd function around an implementation; saves only the output and α.
 
-    An implementation is a module with the ``entmax_forward`` and ``entmax_backward`` of ``reference``; the
-    forward of ``cpu`` takes masks as well.
+    An implementation is a module with the ``entmax_forward`` and ``entmax_backward`` of ``reference``.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, scores: Tensor, alpha: Tensor, dim: int, implementation: Any, *masks: Any
-    ) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, alpha: Tensor, dim: int, implementation: Any) -> Tensor:
         """Weights; see :func:`reference.entmax_forward`."""
-        weights = implementation.entmax_forward(scores, alpha, dim, *masks)
+        weights = implementation.entmax_forward(scores, alpha, dim)
         ctx.save_for_backward(weights, alpha)
-        ctx.dim, ctx.implementation, ctx.arguments = dim, implementation, 4 + len(masks)
+        ctx.dim, ctx.implementation = dim, implementation
         return weights
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Optional[Tensor], ...]:
         """Gradients of scores and α; see :func:`reference.entmax_backward`."""
-        return *_gradients(ctx, grad), *[None] * (ctx.arguments - 2)
+        return *_gradients(ctx, grad), None, None
 
 
 def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Optional[Tensor]]:
@@ -238,21 +191,6 @@ def _setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
     ctx.save_for_backward(output, alpha)
 
 
-def _vmap(operator: Callable, info: Any, in_dims: tuple, scores: Tensor, alpha: Tensor, dim: int) -> tuple:
-    scores_dim, alpha_dim, _ = in_dims
-    if scores_dim is None:
-        scores = scores.expand(info.batch_size, *scores.shape)
-    else:
-        scores = scores.movedim(scores_dim, 0)
-    if alpha_dim is not None:
-        alpha = alpha.movedim(alpha_dim, 0)
-        alpha = alpha.reshape(alpha.shape[:1] + (1,) * (scores.dim() - alpha.dim()) + alpha.shape[1:])
-    if scores.dim() == 1:  # a single score for each entry of the batch
-        alpha = alpha if alpha_dim is None else alpha.unsqueeze(-1)
-        return operator(scores.unsqueeze(-1), alpha, -1).squeeze(-1), 0
-    return operator(scores, alpha, dim if dim < 0 else dim + 1), 0
-
-
 def _backward(weights: Tensor, alpha: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
     grad_scores, grad_alpha = implementation_for(weights).entmax_backward(weights, alpha, *given)
     grad_alpha = alpha.new_empty(0) if grad_alpha is None else grad_alpha.contiguous()
@@ -278,7 +216,6 @@ entmax_operator = define_operator(
     _forward,
     lambda scores, alpha, dim: _in_rows(torch.empty_like(scores), dim),
     (_setup_context, lambda ctx, grad: (*_gradients(ctx, grad), None)),
-    _vmap,
 )
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..entmax import has_native
 from ..entmax.native import INTEGER, POINTER, NativeKernels, addresses
-from ..entmax.operators import define_operator, is_eager, merged_vmap, once, once_differentiable
+from ..entmax.operators import define_operator, once
 
 ONCE = "log_mixture cannot be differentiated twice"
 
@@ -40,58 +40,13 @@ def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tens
         ValueError: shapes or devices do not fit; on a CPU also if ``row`` does not ascend in its range, or a
             weight is not positive.
     """
-    check_pairs(logits, weights, row, rows)
     if logits.dtype != torch.float64:
         logits = logits.float()
     row = row.long()  # torch indexes with no narrower integers than int32
-    if torch.jit.is_scripting():  # TorchScript has no autograd functions
-        return torch.log(sum_of_pairs(weighted_softmax(logits, weights), row, rows))
-    return _log_mixture(logits, weights, row, rows)
-
-
-@torch.jit.unused
-def _log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tensor:
-    if not is_eager(logits, weights, row):
+    if not torch.jit.is_scripting():
         return log_mixture_operator(logits, weights, row, rows)[0]
-    if suits(logits):
-        return _NativeLogMixture.apply(logits, weights, row, rows)
-    return _LogMixture.apply(logits, weights, row, rows, logits[:0].clone())
-
-
-class _LogMixture(torch.autograd.Function):
-    """In plain torch, with the backward of :func:`gradients_of_pairs`."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, weights: Tensor, row: Tensor, rows: int, nothing: Tensor) -> Tensor:
-        weighted = weighted_softmax(logits, weights)
-        total = sum_of_pairs(weighted, row, rows)
-        # ``nothing`` is made of the logits, and leads to them without keeping their memory
-        ctx.save_for_backward(weighted, total, weights, row, nothing)
-        return total.log()
-
-    @staticmethod
-    @once_differentiable(ONCE)
-    def backward(ctx: Any, saved: tuple, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        weighted, total, weights, row, _ = saved
-        return *gradients_of_pairs(weighted, total, weights, row, grad), None, None, None
-
-
-class _NativeLogMixture(torch.autograd.Function):
-    """The same by the kernel for the CPU, which keeps no tensor of the size of the logits but the logits."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tensor:
-        log_p, *saved = native_log_mixture(logits, weights, row, rows)
-        ctx.save_for_backward(logits, weights, row, *saved)
-        return log_p
-
-    @staticmethod
-    @once_differentiable(ONCE)
-    def backward(ctx: Any, saved: tuple, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        given = (*saved, grad)
-        if not is_eager(grad):  # several gradients at once, as for a vectorised Jacobian
-            return *log_mixture_backward(*given), None, None
-        return *native_gradients(*given), None, None
+    check_pairs(logits, weights, row, rows)
+    return torch.log(sum_of_pairs(weighted_softmax(logits, weights), row, rows))
 
 
 # ------------------------------------------------------------------------------- pairs, in plain torch
@@ -116,9 +71,6 @@ def check_pairs(values: Tensor, weights: Tensor, row: Tensor, rows: int) -> None
         raise ValueError("values, weights and row must be on one device")
     if row.is_cuda:  # looking at them would synchronise with the device
         return
-    if not torch.jit.is_scripting():  # noqa: SIM102  for TorchScript
-        if not is_eager(row):  # the operator looks
-            return
     row = row.long()  # narrow integers would wrap the number that they are compared with
     wrong = (row < 0) | (row >= rows)
     if bool(wrong.any()) or bool((row[1:] < row[:-1]).any()):
@@ -140,12 +92,7 @@ def weighted_softmax(logits: Tensor, weights: Tensor) -> Tensor:
 def sum_of_pairs(weighted: Tensor, row: Tensor, rows: int) -> Tensor:
     """The sum of each row's pairs (R, V), at least the smallest normal number."""
     total = torch.zeros(rows, weighted.size(1), dtype=weighted.dtype, device=weighted.device)
-    return normal(total.index_add_(0, row, weighted))
-
-
-def normal(probabilities: Tensor) -> Tensor:
-    """Raise probabilities to the smallest normal number at least, in place."""
-    return probabilities.clamp_min_(1e-37 if probabilities.dtype == torch.float32 else 1e-300)
+    return total.index_add_(0, row, weighted).clamp_min_(1e-37 if total.dtype == torch.float32 else 1e-300)
 
 
 def gradients_of_pairs(
@@ -182,8 +129,7 @@ def run_kernel(name: str, logits: Tensor, weights: Tensor, first: Tensor, *tenso
     """Run ``mixture_forward`` or ``mixture_backward``; all tensors are contiguous.
 
     Args:
-        logits: z (N, V), in the order of their rows.
-        weights: π (N,).
+        logits, weights: z (N, V) and π (N,), in the order of their rows.
         first: (R + 1,), the first pair of each row, and N.
         tensors: the numbers per pair and the mixture; the log-probabilities, or their gradient and those of
             logits and weights. It writes what :func:`new_results` made, or the last two.
@@ -193,36 +139,18 @@ def run_kernel(name: str, logits: Tensor, weights: Tensor, first: Tensor, *tenso
     kernels[name, logits.dtype](*problem, *addresses(*tensors))
 
 
-def native_log_mixture(
-    logits: Tensor, weights: Tensor, row: Tensor, rows: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """What :func:`new_results` says, from tensors of any strides and the row of each pair."""
-    log_p, mixture, pairs = new_results(logits, rows, logits.size(1))
-    same = weights.to(logits.dtype).contiguous()
-    run_kernel("mixture_forward", logits.contiguous(), same, first_pairs(row, rows), pairs, mixture, log_p)
-    return log_p, mixture, pairs
-
-
-def native_gradients(
-    logits: Tensor, weights: Tensor, row: Tensor, mixture: Tensor, pairs: Tensor, grad: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Of logits and weights, given what :func:`native_log_mixture` returned."""
-    logits, same = logits.contiguous(), weights.to(logits.dtype).contiguous()
-    grads = torch.empty_like(logits), torch.empty_like(same)
-    kept = pairs.contiguous(), mixture.contiguous(), grad.contiguous()
-    run_kernel("mixture_backward", logits, same, first_pairs(row, len(mixture)), *kept, *grads)
-    return grads[0], grads[1].to(weights.dtype)
-
-
 # ---------------------------------------------------------------------------------------- operators
 
 
 def _forward(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
     """The logarithm, the mixture (R, V), and two numbers of each pair, which plain torch leaves 0."""
     check_pairs(logits, weights, row, rows)
-    if suits(logits):
-        return native_log_mixture(logits, weights, row, rows)
     log_p, mixture, pairs = new_results(logits, rows, logits.size(1))
+    if suits(logits):
+        same = weights.to(logits.dtype).contiguous()
+        first = first_pairs(row, rows)
+        run_kernel("mixture_forward", logits.contiguous(), same, first, pairs, mixture, log_p)
+        return log_p, mixture, pairs
     total = sum_of_pairs(weighted_softmax(logits, weights), row, rows)
     return log_p.copy_(total.log()), mixture.copy_(total), pairs.zero_()
 
@@ -235,10 +163,14 @@ def _setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor
 def _backward(
     logits: Tensor, weights: Tensor, row: Tensor, mixture: Tensor, pairs: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor]:
-    if suits(logits):
-        return native_gradients(logits, weights, row, mixture, pairs, grad)
-    found = gradients_of_pairs(weighted_softmax(logits, weights), mixture, weights, row, grad)
-    return found[0].contiguous(), found[1]
+    if not suits(logits):
+        found = gradients_of_pairs(weighted_softmax(logits, weights), mixture, weights, row, grad)
+        return found[0].contiguous(), found[1]
+    logits, same = logits.contiguous(), weights.to(logits.dtype).contiguous()
+    grads = torch.empty_like(logits), torch.empty_like(same)
+    kept = pairs.contiguous(), mixture.contiguous(), grad.contiguous()
+    run_kernel("mixture_backward", logits, same, first_pairs(row, len(mixture)), *kept, *grads)
+    return grads[0], grads[1].to(weights.dtype)
 
 
 log_mixture_backward = define_operator(
@@ -247,12 +179,10 @@ log_mixture_backward = define_operator(
     _backward,
     lambda logits, weights, *_: (logits.new_empty(logits.shape), weights.new_empty(weights.shape)),
     once(ONCE),
-    merged_vmap(()),
 )
 log_mixture_operator = define_operator(
     "log_mixture(Tensor logits, Tensor weights, Tensor row, SymInt rows) -> (Tensor, Tensor, Tensor)",
     _forward,
     lambda logits, weights, row, rows: new_results(logits, rows, logits.size(1)),
     (_setup_context, lambda ctx, grad, *_: (*log_mixture_backward(*ctx.saved_tensors, grad), None, None)),
-    merged_vmap(()),
 )

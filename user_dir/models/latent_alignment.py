@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..attention import Alpha, AlphaConfig
 from ..attention.dense import attention_scores
-from ..entmax import attention_weights
+from ..entmax import entmax
 from ..entmax.reference import entmax_forward
 from ..errors import UserError
 from ..latent import log_mixture
@@ -124,7 +124,7 @@ class LatentAlignment(nn.Module):
         if torch.jit.is_scripting():
             weights = entmax_forward(best, self.alpha().to(best.device))
         else:
-            weights = attention_weights(best, self.alpha.value())
+            weights = entmax(best, self.alpha.value())
             if self.training:
                 self._record(weights.detach(), limit == scores.size(-1))
         return weights.squeeze(1), place.squeeze(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 from typing import Optional, Tuple
@@ -9,10 +10,9 @@ from typing import Optional, Tuple
 import torch
 from torch import Tensor
 
-from ...entmax import has_native, reference, self_check
-from ...entmax.op import Entmax
+from ...entmax import has_native, self_check
 from ...entmax.operators import constant_in_graphs
-from ..dense import attention_scores
+from ..dense import dense_attention
 from ..inputs import AttentionInputs, Backend
 
 # For which the kernels are faster than dense attention. On an H200 they take 0.6 of its time at 32 keys and
@@ -31,26 +31,20 @@ class TritonKernels(Backend):
 
     def unsupported(self, inputs: AttentionInputs) -> Optional[str]:
         """See the base class."""
-        missing = unavailable()
-        return kernel_module().supports(inputs) if missing is None else missing
+        return unavailable() or kernel_module().KERNEL.unsupported(inputs)
 
-    def is_slow(self, inputs: AttentionInputs) -> bool:
+    def is_preferred(self, inputs: AttentionInputs) -> bool:
         """See the base class."""
-        if inputs.query.size(-2) == 1 and not torch.is_grad_enabled():
+        query, keys = inputs.query, inputs.key.size(-2)
+        step = query.size(-2) == 1 and not torch.is_grad_enabled()
+        if query.dtype == torch.float32 and keys > MOST_KEYS_IN_FLOAT32 and not step:
             return False
-        return inputs.query.dtype == torch.float32 and inputs.key.size(-2) > MOST_KEYS_IN_FLOAT32
-
-    def is_trusted(self, inputs: AttentionInputs) -> bool:
-        """See the base class. Long decoding steps are checked apart: a training need not compile them."""
-        query = inputs.query
-        given = query.device, query.dtype, int(query.size(-1))
-        return passes_check(*given) and (
-            not kernel_module().is_long_step(inputs) or passes_check(*given, True)
-        )
+        supported = super().is_preferred(inputs)
+        return supported and passes_check(query.device, query.dtype, int(query.size(-1)))
 
     def compute(self, inputs: AttentionInputs) -> Tuple[Tensor, Optional[Tensor]]:
         """See the base class."""
-        return kernel_module().fused_attention(inputs)
+        return kernel_module().KERNEL.compute(inputs)
 
 
 @constant_in_graphs
@@ -69,42 +63,36 @@ def kernel_module() -> ModuleType:
 
 
 @constant_in_graphs
-def passes_check(device: torch.device, dtype: torch.dtype, head_dim: int, long_step: bool = False) -> bool:
+def passes_check(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
     """Whether the kernels compute what plain torch does; False while a CUDA graph is captured unchecked."""
     highest = dtype != torch.float32 or torch.get_float32_matmul_precision() == "highest"
-    kind = device, dtype, head_dim, long_step, "highest" if highest else "high"
+    kind = device, dtype, head_dim, "highest" if highest else "high"
     return bool(self_check.passes("fused attention", _problems, *kind))
 
 
 def _problems(
-    generator: torch.Generator, dtype: torch.dtype, head_dim: int, long_step: bool, precision: str
+    generator: torch.Generator, dtype: torch.dtype, head_dim: int, precision: str
 ) -> self_check.Problems:
     """One for each kernel; no length is a multiple of a tile."""
     module, size, heads = kernel_module(), dtype.itemsize, len(self_check.ALPHAS)
     longest, tile, resident = module.ONE_KERNEL[size] - 3, module.TILE[size], module.RESIDENT
-    lengths = [(longest, longest), (19, resident - 3), (tile + 5, resident + 7), (1, 13)]
-    for queries, keys in [(1, resident + 7)] if long_step else lengths:
+    steps = [(1, 13), (1, resident + 7)]
+    for queries, keys in [(longest, longest), (19, resident - 3), (tile + 5, resident + 7), *steps]:
         drawn = [
             1.5 * torch.randn(length, 2, heads, head_dim, generator=generator).permute(1, 2, 0, 3)
             for length in (queries, keys, keys)
         ]
         alpha = torch.tensor(self_check.ALPHAS).view(-1, 1, 1)
         padding = torch.arange(keys) < torch.tensor([[0], [keys // 3]])
-        masks = padding, queries == keys, queries == 1
-        yield partial(_by_kernel, *masks), partial(_by_torch, *masks), [*drawn, alpha]
+        given = padding, queries == keys, queries == 1
+        kernel, plain = (partial(_outputs, each, *given) for each in (module.KERNEL.compute, dense_attention))
+        yield kernel, plain, [*drawn, alpha]
 
 
-def _by_kernel(
-    padding: Tensor, causal: bool, step: bool, query: Tensor, key: Tensor, value: Tensor, alpha: Tensor
-) -> tuple[Tensor, ...]:
-    padding = padding.to(query.device)
-    inputs = AttentionInputs(query, key, value, alpha, padding, None, causal, 0.0, step)
-    with torch.set_grad_enabled(not step):
-        output, weights = kernel_module().fused_attention(inputs)
-    return (output, weights) if step else (output,)
-
-
-def _by_torch(padding: Tensor, causal: bool, step: bool, *given: Tensor) -> tuple[Tensor, ...]:
+def _outputs(compute: Callable, padding: Tensor, causal: bool, step: bool, *given: Tensor) -> list[Tensor]:
+    """The output, and the weights of a decoding step."""
     query, key, value, alpha = given
-    weights = Entmax.apply(attention_scores(query, key, padding, None, causal), alpha, -1, reference)
-    return (weights @ value, weights) if step else (weights @ value,)
+    padding = padding.to(query.device)
+    inputs = AttentionInputs(query, key, value, alpha, padding, None, causal, need_weights=step)
+    with torch.set_grad_enabled(not step):
+        return [each for each in compute(inputs) if each is not None]

@@ -15,11 +15,9 @@ import functools
 from typing import Any, Optional
 
 import torch
-import triton
 from torch import Tensor
 
-from ...entmax.operators import constant_in_graphs
-from ..fused import FusedKernel, Gradients, Saved, empty_output, in_heads, is_learning, unsupported
+from ..fused import FusedKernel, Gradients, Saved, empty_output, in_heads, is_learning
 from ..inputs import AttentionInputs, KernelInputs
 from . import backward, forward, launching, tiles
 from .launching import bucket_of, head_dim_constants, mask_of, precision, schedule, strides_of, tiles_of
@@ -40,48 +38,14 @@ TILE = {2: 64, 4: 32}  # queries and keys per tile of longer rows, and most quer
 # Registers per lane, so that more programs fit on a multiprocessor, by kernel; float32 and larger head
 # dimensions need all there are.
 MAX_REGISTERS = {"forward_short": 128, "forward_long": 128, "backward_queries": 168, "backward_keys": 168}
-# Shared memory per program in bytes → largest head dimension that fits into it with every dtype.
-MAX_HEAD_DIM = {
-    160 * 1024: 128,  # sm_80, sm_90 and later
-    99 * 1024: 64,  # sm_86 and sm_89
-}
+MAX_HEAD_DIM = 128  # for which shared memory suffices on sm_80, sm_90 and later; on sm_86 and sm_89, up to 64
 STEP_SCORES = 4  # numbers in registers by score of a long decoding step, as the solution of a row needs
 STAGES = 2  # software pipelining of loops over tiles; float32 tiles do not leave room for two stages
-
-DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-
-
-def supports(inputs: AttentionInputs) -> Optional[str]:
-    """None if the kernels support the arguments of :func:`.dispatch.attention`; else the reason why not."""
-    query, key, value, _, _, attn_mask, _, dropout, need_weights = inputs
-    reason = unsupported(inputs, DTYPES)
-    if reason is not None:
-        return reason
-    most = _largest_head_dim(query.device)
-    if query.size(3) > most:
-        return f"head dimension {query.size(3)} exceeds {most}, the maximum of this GPU"
-    if attn_mask is not None:
-        return "on a GPU it supports no attn_mask"
-    if dropout >= 1:
-        return "dropout leaves no weights"
-    tensors = [tensor for tensor in inputs[:4] if isinstance(tensor, Tensor)]
-    if need_weights and (is_learning(*tensors) or not is_step(query, key, dropout)):
-        return f"on a GPU it returns attention weights only in decoding steps of at most {STEP_KEYS} keys"
-    batch, heads, _, head_dim = query.shape
-    span = RESIDENT * max(batch * heads * head_dim, *(each.stride(2) for each in (query, key, value)))
-    if span >= 2**31:
-        return f"a tile of {RESIDENT} rows spans {span} elements; offsets within a tile have 32 bits"
-    return None
 
 
 def is_step(query: Tensor, key: Tensor, dropout: float) -> bool:
     """Whether this is a decoding step, provided that it needs no gradients: one query, not too many keys."""
     return query.size(2) == 1 and key.size(2) <= STEP_KEYS and dropout == 0.0
-
-
-def is_long_step(inputs: AttentionInputs) -> bool:
-    """Whether this is a decoding step whose row of keys is not a single tile; as :func:`is_step`."""
-    return inputs.key.size(2) > RESIDENT and is_step(inputs.query, inputs.key, inputs.dropout)
 
 
 class TritonAttention(FusedKernel):
@@ -90,7 +54,29 @@ class TritonAttention(FusedKernel):
     The values of α are not checked, which would synchronise with the device: an α below 1 gives NaN.
     """
 
-    name, seeds, parts_dtype = "attention_triton", 2**31 - 1, torch.float32
+    operator, seeds, parts_dtype = "attention_triton", 2**31 - 1, torch.float32
+    dtypes = (torch.float16, torch.bfloat16, torch.float32)
+
+    def unsupported(self, inputs: AttentionInputs) -> Optional[str]:
+        """See the base class."""
+        query, key, value, _, _, attn_mask, _, dropout, need_weights = inputs
+        reason = super().unsupported(inputs)
+        if reason is not None:
+            return reason
+        if query.size(3) > MAX_HEAD_DIM:
+            return f"head dimension {query.size(3)} exceeds {MAX_HEAD_DIM}"
+        if attn_mask is not None:
+            return "on a GPU it supports no attn_mask"
+        if dropout >= 1:
+            return "dropout leaves no weights"
+        tensors = [tensor for tensor in inputs[:4] if isinstance(tensor, Tensor)]
+        if need_weights and (is_learning(*tensors) or not is_step(query, key, dropout)):
+            return f"on a GPU it returns attention weights only in decoding steps of at most {STEP_KEYS} keys"
+        batch, heads, _, head_dim = query.shape
+        span = RESIDENT * max(batch * heads * head_dim, *(each.stride(2) for each in (query, key, value)))
+        if span >= 2**31:
+            return f"a tile of {RESIDENT} rows spans {span} elements; offsets within a tile have 32 bits"
+        return None
 
     def forward(
         self, inputs: KernelInputs, need_weights: bool, save: bool, fixed_sizes: bool = False
@@ -122,7 +108,6 @@ class TritonAttention(FusedKernel):
 
 
 KERNEL = TritonAttention()
-fused_attention = KERNEL.attention
 
 
 class Call:
@@ -243,18 +228,3 @@ def _step(inputs: KernelInputs, output: Tensor, need_weights: bool) -> Optional[
     options = schedule(max(columns * constants["D"], STEP_SCORES * row), query.element_size(), 1)
     launching.run(forward.forward_step, (batch * heads, 1, 1), arguments, constants, options)
     return weights
-
-
-@constant_in_graphs
-def _largest_head_dim(device: torch.device) -> int:
-    """The largest head dimension for which a GPU has enough shared memory."""
-    return _found_head_dim(device)
-
-
-@functools.cache
-def _found_head_dim(device: torch.device) -> int:
-    if device.type != "cuda":  # Triton's interpreter
-        return max(MAX_HEAD_DIM.values())
-    index = torch.cuda.current_device() if device.index is None else device.index
-    shared = triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"]
-    return max((head_dim for least, head_dim in MAX_HEAD_DIM.items() if shared >= least), default=0)
