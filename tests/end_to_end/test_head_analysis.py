@@ -37,7 +37,7 @@ def test_statistics_of_real_maps_agree_with_the_oracle(request, corpus, model, t
     where = [*of(checkpoint, corpus), "--output", tmp_path / "heads.json"]
     dump = ["--dump-attention", tmp_path / "maps", "--dump-sentences", "24", "--sentences", "24"]
     own = ["--threshold", "</s> sink=0.01"]
-    done = script("head_stats", *where, *dump, *own, "--max-tokens", "100", anew="nightly")
+    done = script("heads", *where, *dump, *own, "--max-tokens", "100", anew="nightly")
     report = json.loads((tmp_path / "heads.json").read_text())
     assert (report["sentences"], report["source_lang"], report["target_lang"]) == (24, "de", "en")
 
@@ -93,7 +93,7 @@ def test_head_importance(corpus, six_heads, tmp_path):
     output = tmp_path / "importance.json"
     flags = ["--points", "3", "--random-orders", "2", "--subset", "test", "--sentences", "11"]
     where = of(six_heads, corpus)
-    done = script("head_importance", *where, *flags, "--output", output, anew="nightly")
+    done = script("heads", "--importance", *where, *flags, "--output", output, anew="nightly")
     report = json.loads(output.read_text())
     assert (report["subset"], report["sentences"]) == ("test", 11)
     assert len(report["heads"]) == 6
@@ -143,17 +143,16 @@ def test_mistakes_end_with_an_error_message(corpus, six_heads, tmp_path, capsys,
         for word in words:
             assert word in said, said
 
-    refuse("head_stats", "--subset", "dev", words=["'dev'", "valid"])
-    refuse("head_stats", "--output", "heads.csv", words=["heads.csv", ".json"])
-    refuse("head_stats", "--max-tokens", "5", words=["--max-tokens 5", "line"])
-    refuse("head_stats", "--threshold", "sink=1", words=["sink=1", "'</s> sink'"])
-    refuse("head_importance", "--figure", "figure.gif", words=["figure.gif", "svg"])
+    refuse("heads", "--subset", "dev", words=["'dev'", "valid"])
+    refuse("heads", "--output", "heads.csv", words=["heads.csv", ".json"])
+    refuse("heads", "--max-tokens", "5", words=["--max-tokens 5", "line"])
+    refuse("heads", "--threshold", "sink=1", words=["sink=1", "'</s> sink'"])
     refuse("align", "--gold", none, words=["none", "gold"])
     torch.save({"weights": 1}, tmp_path / "other.pt")
-    refuse("head_importance", "--path", tmp_path / "other.pt", words=["other.pt"])
+    refuse("heads", "--importance", "--path", tmp_path / "other.pt", words=["other.pt"])
     other = load_checkpoint(six_heads)
     other["cfg"]["model"] = Namespace(_name="lstm", arch="lstm")
     save_checkpoint(other, tmp_path / "lstm.pt")
     refuse("align", "--path", tmp_path / "lstm.pt", words=["lstm.pt", "is of a lstm"])
-    refused(script("head_stats", *of(none, corpus), check=False), "no checkpoint", "none")
+    refused(script("heads", *of(none, corpus), check=False), "no checkpoint", "none")
     assert not list(six_heads.parent.glob("*.heads.*")), "something half done was left"

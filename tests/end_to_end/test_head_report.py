@@ -65,8 +65,8 @@ def test_alphas_of_a_log(trained, tmp_path):
     types = ("encoder_self", "decoder_self", "decoder_context")
     last = [alpha for name in types for row in log[name] for alpha in row]
     output = tmp_path / "alphas.json"
-    flags = ["--path", trained / "alpha.jsonl", "--output", output, "--format", "png"]
-    done = script("dump_alphas", *flags, anew="nightly")
+    flags = [trained / "alpha.jsonl", "--output", output, "--format", "png"]
+    done = script("plot", *flags, anew="nightly")
     assert "alpha at update 12" in done.stdout and f"{last[0]:.3f}" in done.stdout
     report = json.loads(output.read_text())
     assert report["updates"] == [0, 4, 8, 12]
@@ -80,13 +80,13 @@ def test_alphas_of_a_log(trained, tmp_path):
 def test_figures_for_papers(reported, trained, tmp_path):
     statistics, maps = (reported[0].with_suffix(f".valid.{end}") for end in ("heads.json", "attention"))
     log = ["--alpha-log", trained / "alpha.jsonl"]
-    done = script("plot_heads", statistics, *log, "--output", tmp_path, anew="nightly")
+    done = script("plot", statistics, *log, "--output", tmp_path, anew="nightly")
     named = done.stdout.split()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.split("/")[-1] for path in named)
     assert len(named) == 5
     heads = ["--head", "encoder_self:0:1,encoder_self:1:2", "--head", "decoder_context:1:0"]
     both = [maps, maps, "--name", "a", "--name", "b", "--sentence", "0", "--sentence", "3"]
-    script("plot_attention", *both, *heads, "--output", tmp_path / "maps.svg", anew="nightly")
+    script("plot", *both, *heads, "--output", tmp_path / "maps.svg", anew="nightly")
     text = (tmp_path / "maps.svg").read_text(encoding="utf-8")
     assert text.count("layer 1, head 2") == 2
     assert text.count("context attention") == 4
@@ -111,9 +111,9 @@ def test_invalid_arguments_end_with_an_error_message(reported, stock, tmp_path):
     refused(wrong("report", "--statistics", statistics, "--statistics", other, *html), *splits)
     refused(wrong("report", "--statistics", other, "--maps", maps, *html), *splits)
     assert not (tmp_path / "page.html").exists()
-    refused(wrong("plot_attention", maps, "--head", "0:0", *figure), "0:0 is not TYPE:LAYER:HEAD")
+    refused(wrong("plot", maps, "--head", "0:0"), "0:0 is not TYPE:LAYER:HEAD")
     refused(
-        wrong("plot_attention", maps, "--head", "encoder_self:0:4", *figure),
+        wrong("plot", maps, "--sentence", "0", "--head", "encoder_self:0:4", *figure),
         "no encoder_self layer 0, head 4",
     )
-    refused(wrong("plot_heads", statistics, "--name", "a", "--name", "b"), "2 names", "1 models")
+    refused(wrong("plot", statistics, "--name", "a", "--name", "b"), "2 names", "1 models")

@@ -85,7 +85,7 @@ def test_the_steps_of_the_page_work_with_own_triplets(triplets, tmp_path):
     train_with(config, "optimization.max_update=3", "dataset.num_workers=0", root=tmp_path)
     average = Path("checkpoints") / "mine" / "alpha_entmax" / "average.pt"
     last = average.with_name("checkpoint_last.pt")
-    script("average_checkpoints", "--ema", "--path", last, "--output", average, cwd=tmp_path)
+    script("average", "--ema", "--path", last, "--output", average, cwd=tmp_path)
     done = script("evaluate", "--path", average, "--beam", "2", cwd=tmp_path)  # the corpus of training
     assert "uncorrected: BLEU" in done.stdout
     done = script("translate", *of(average, triplets), f"{SRC[0]}\t{MT[0]}", cwd=tmp_path)
@@ -129,7 +129,7 @@ def test_a_copier_learns_by_the_settings_for_a_published_bert(triplets, trained,
 
 def test_the_moving_average_is_a_model(trained, tmp_path):
     path, output = trained / "checkpoint_last.pt", tmp_path / "average.pt"
-    script("average_checkpoints", "--ema", "--path", path, "--output", output)
+    script("average", "--ema", "--path", path, "--output", output)
     average, last = (load_checkpoint(each)["model"] for each in (output, path))
     name = "encoder.layers.0.fc1.weight"
     assert not torch.equal(average[name], last[name])
@@ -172,7 +172,7 @@ def test_translate_reads_source_tab_translation(triplets, editor, tmp_path):
 
 def test_heads_are_analysed(triplets, editor, tmp_path):
     where = [*of(editor, triplets), "--subset", "exam"]
-    script("head_stats", *where, "--output", tmp_path / "heads.json")
+    script("heads", *where, "--output", tmp_path / "heads.json")
     heads = json.loads((tmp_path / "heads.json").read_text())["heads"]
     assert len(heads) == 3 * 2 * 4
     for head in heads:

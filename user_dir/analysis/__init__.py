@@ -1,6 +1,6 @@
 """Analysis of attention heads: captured attention, statistics, figures and reports.
 
-``head_stats.py`` and the other commands call these functions; docs/analysis.md defines every column::
+``heads.py`` and the other commands call these functions; docs/analysis.md defines every column::
 
     model = read_model("softmax", "average.valid.heads.json", "alpha.jsonl", "average.valid.attention")
     figures([model])["density_histograms"]  # matplotlib's Figure, of user_dir.analysis.plots

@@ -127,19 +127,17 @@ def head_importance(split: Split, rows: list[dict], points: int, seeds: int) -> 
     return {"loss": base, "heads": heads, "curves": curves, "correlations": correlations(heads)}
 
 
-def write_importance(
-    split: Split, output: Path, figure: Path | None = None, *, points: int = 12, random_orders: int = 5
-) -> dict:
-    """Write the importance of each head to ``output`` as JSON, whose content is returned; draw the curves.
+def write_importance(split: Split, output: Path, *, points: int = 12, random_orders: int = 5) -> dict:
+    """Write the importance of each head to ``output`` as JSON, whose content is returned.
 
-    ``figure`` is ``output`` with ``.svg`` if it is None; the rest is as for :func:`head_importance`.
+    The curves are drawn beside it, with the ending ``.svg``. See :func:`head_importance`.
     """
     from . import plots  # matplotlib, which other results do not need
 
     statistics = head_statistics(split.model, split.samples("statistics"), *split.pieces(), split.padding)
     importance = head_importance(split, statistics["heads"], points, random_orders)
     report = rounded({**split.facts, "sentences": statistics["sentences"], **importance})
-    plots.save(plots.importance(report), figure or output.with_suffix(".svg"))
+    plots.save(plots.importance(report), output.with_suffix(".svg"))
     write_json(output, report)
     return report
 

@@ -77,4 +77,4 @@ class LoadedModel:
         sample = on_device(dataset.collater([dataset[0]]), model)
         with torch.no_grad(), captured_attention(model) as captured:
             run(model, sample)
-        return sentence_maps(task, sample, 0, captured, sentence)
+        return sentence_maps(task, sample, 0, captured, sentence, model.alpha_values())

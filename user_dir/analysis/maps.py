@@ -65,7 +65,7 @@ class Maps:
         self.folder = Path(folder)
         self._files = _files(self.folder)
         if not self._files:
-            raise UserError(f"no attention maps {folder}; head_stats.py --dump-attention writes them")
+            raise UserError(f"no attention maps {folder}; heads.py --dump-attention writes them")
 
     def __len__(self) -> int:
         return len(self._files)

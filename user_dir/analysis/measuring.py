@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -9,13 +10,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..corpora import Corpus
 from ..errors import UserError
 from ..files import write_json, write_text
+from ..translation.translator import Hypothesis, Translator
 from . import measures
 from .capture import Split, captured_attention, dataset_of, output_norms, possible_pairs, run
 from .maps import SIDES, Maps, remove_maps, sentence_maps, write_map
-from .results import ModelAnalysis, head_table, heads_as_csv, log_beside, read_statistics, rounded
+from .report import write_report
+from .results import (
+    ModelAnalysis,
+    head_table,
+    heads_as_csv,
+    log_beside,
+    model_names,
+    read_statistics,
+    rounded,
+)
 from .roles import ROLES, Role, assign_roles, role_table, with_thresholds
 from .statistics import STATISTICS, Attention
 from .trajectories import read_trajectories
@@ -129,12 +139,9 @@ class Statistics:
 
         Layers and heads count from 0; a measure that is not defined for a head is None.
         """
-        heads, layers, columns = [], [], dict(HEAD_COLUMNS)
+        heads, layers = [], []
+        columns = HEAD_COLUMNS | {name: column.definition for name, column in STATISTICS.items()}
         alphas, norms = self.model.alphas(), output_norms(self.model)
-        everywhere = [running for of_kind in self.layers.values() for running in of_kind]
-        for name, column in STATISTICS.items():
-            if not column.optional or any(running.means[name].count for running in everywhere):
-                columns[name] = column.definition
         for kind, of_kind in self.layers.items():
             for layer, running in enumerate(of_kind):
                 place = {"attention": kind, "layer": layer}
@@ -222,34 +229,31 @@ def write_statistics(
     return report
 
 
-def analyse_translations(
-    name: str,
-    checkpoint: Path,
-    corpus: Corpus,
-    model,
-    task,
-    sources: Sequence[np.ndarray],
-    targets: Sequence[np.ndarray],
-    texts: Sequence[str],
-    maps: Path,
-) -> ModelAnalysis:
-    """Statistics and attention maps of a model while the decoder reads the given translations.
+def report_translations(
+    translator: Translator,
+    checkpoints: Sequence[Path],
+    translated: Sequence[tuple[str, np.ndarray, Hypothesis]],
+    path: Path,
+) -> None:
+    """Write the head report of a translator's models, while their decoders read the translations.
 
-    ``model`` and ``task`` are of :func:`~.capture.load_model`. ``sources`` and ``targets`` are the tokens of
-    each sentence (S,) and translation (T,), ``</s>`` last, and ``texts`` the sentences. Maps are written to
-    the folder ``maps``, and α over training is read from ``alpha.jsonl`` beside ``checkpoint``.
-
-    Raises:
-        UserError: there are no sentences, or one is longer than the model's limit.
+    ``translated`` has sentences, their tokens (S,), ``</s>`` last, and their best hypotheses; α over training
+    is read from ``alpha.jsonl`` beside each of the ``checkpoints``. Raises UserError without sentences.
     """
-    if not sources:
+    if not translated:
         raise UserError("there are no sentences to report on: all lines are empty")
+    texts, sources, best = zip(*translated)
+    targets, task, models = [hypothesis.tokens for hypothesis in best], translator.task, []
     task.datasets[TRANSLATIONS] = dataset_of(task, sources, targets)
-    longest = max(map(len, [*sources, *targets]))
-    split = Split(checkpoint, corpus, TRANSLATIONS, TRANSLATIONS, model, task, max_tokens=max(4096, longest))
-    statistics = _measured(split, ROLES, {"target": "translation"}, maps, texts)
-    log = log_beside(checkpoint)
-    return ModelAnalysis(name, statistics, read_trajectories(log) if log else None, Maps(maps))
+    max_tokens = max(4096, *map(len, [*sources, *targets]))
+    with tempfile.TemporaryDirectory() as folder:
+        for checkpoint, name, model in zip(checkpoints, model_names(checkpoints), translator.models):
+            named = checkpoint, translator.corpus, TRANSLATIONS, TRANSLATIONS
+            split = Split(*named, model, task, max_tokens=max_tokens)
+            maps, log = Path(folder) / str(len(models)), log_beside(checkpoint)
+            statistics = _measured(split, ROLES, {"target": "translation"}, maps, texts)
+            models.append(ModelAnalysis(name, statistics, log and read_trajectories(log), Maps(maps)))
+        write_report(models, path, len(texts))
 
 
 def statistics_summary(report: dict, output: Path, maps: Path | None) -> str:

@@ -41,7 +41,7 @@ def read_statistics(path: str | Path) -> dict:
     """Read ``NAME.heads.json``, which may be compressed; raises UserError if it is something else."""
     content = read_json(path, "the head statistics")
     if not isinstance(content, dict) or not {"heads", "layers", "roles"} <= content.keys():
-        raise UserError(f"{path} is not a file of head statistics, which head_stats.py writes")
+        raise UserError(f"{path} is not a file of head statistics, which heads.py writes")
     return content
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple
 
 from torch import Tensor
@@ -43,23 +43,20 @@ class Statistic(NamedTuple):
 
     measure: Callable[[Attention], Values | None]
     definition: str  # as in result files
-    optional: bool  # the column is left out of results in which no head has a value
 
 
 STATISTICS: dict[str, Statistic] = {}
 """By name, in the order of the columns."""
 
 
-def statistic(measure=None, *, optional: bool = False):
+def statistic(measure: Callable[[Attention], Values | None]) -> Callable[[Attention], Values | None]:
     """Register a function as a statistic of heads: its name is the column's, its docstring the definition.
 
     The function has an :class:`Attention` and returns :data:`Values`, or None if it is not defined for the
     layer.
     """
-    if measure is None:
-        return partial(statistic, optional=optional)
     text = " ".join(measure.__doc__.split()).removesuffix(".")
-    STATISTICS[measure.__name__] = Statistic(measure, text[0].lower() + text[1:], optional)
+    STATISTICS[measure.__name__] = Statistic(measure, text[0].lower() + text[1:])
     return measure
 
 
@@ -149,30 +146,3 @@ def eos(attention: Attention) -> Values:
 def punctuation(attention: Attention) -> Values:
     """Weight on punctuation, mean over queries."""
     return measures.mass(attention.weights, attention.key.punctuation), attention.queries
-
-
-@statistic(optional=True)
-def on_source(attention: Attention) -> Values | None:
-    """Weight on the source sentence before [SEP], mean over queries."""
-    return _on_part(attention, 0)
-
-
-@statistic(optional=True)
-def on_separator(attention: Attention) -> Values | None:
-    """Weight on [SEP], mean over queries."""
-    return _on_part(attention, 1)
-
-
-@statistic(optional=True)
-def on_translation(attention: Attention) -> Values | None:
-    """Weight on the machine translation after [SEP], mean over queries."""
-    return _on_part(attention, 2)
-
-
-def _on_part(attention: Attention, part: int) -> Values | None:
-    """Of post-editors, whose input has parts; see :class:`~.words.Side`."""
-    parts = attention.key.part
-    if parts is None:
-        return None
-    queries = attention.queries & parts.ge(0).any(1, keepdim=True)
-    return measures.mass(attention.weights, parts == part), queries

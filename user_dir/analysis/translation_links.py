@@ -13,7 +13,6 @@ import re
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,7 +24,7 @@ from ..corpora import Corpus
 from ..corpora.pieces import SEPARATORS
 from ..errors import UserError
 from ..files import read_json, shown, write_json
-from .alignment import QUERIES, Link, align_split, candidates, links, run_candidates
+from .alignment import QUERIES, Link, align_split, candidates, links, pharaoh, run_candidates
 from .capture import dataset_of, on_device, open_split
 from .words import detect_scheme
 
@@ -100,13 +99,13 @@ def choice_for(checkpoint: Path, corpus: Corpus, *, cpu: bool = False) -> str:
     return choice
 
 
-class Pair(NamedTuple):
-    """A sentence and a translation: as text, as it was given and is printed, and as tokens, ``</s>`` last."""
-
-    text: str
-    source: np.ndarray
-    translation: str
-    target: np.ndarray
+def choices_for(
+    checkpoints: Sequence[Path], corpus: Corpus, head: str | None = None, *, cpu: bool = False
+) -> list[str]:
+    """The choice of each checkpoint: that of ``head`` (:func:`parse_choice`), or else :func:`choice_for`."""
+    if head is not None:
+        return [parse_choice(head)] * len(checkpoints)
+    return [choice_for(checkpoint, corpus, cpu=cpu) for checkpoint in checkpoints]
 
 
 class TranslationAligner:
@@ -128,26 +127,36 @@ class TranslationAligner:
                 raise UserError(f"the model has no {name} to align with, only {', '.join(names) or 'none'}")
 
     @torch.no_grad()
-    def __call__(self, pairs: Sequence[Pair]) -> list[list[Link]]:
-        """The links of each pair, word by word of the translation."""
-        aligned: list[list[Link]] = [[] for _ in pairs]
-        if not pairs:
-            return aligned
-        dataset = dataset_of(self._task, [pair.source for pair in pairs], [pair.target for pair in pairs])
-        lengths = np.array([max(len(pair.source), len(pair.target)) for pair in pairs])
-        limit = max(self._max_tokens, int(lengths.max()))
-        for members in dataset.batch_by_size(np.argsort(lengths, kind="stable"), max_tokens=limit):
-            sample = on_device(dataset.collater([dataset[i] for i in members]), self._models[0])
-            order = sample["id"].tolist()
-            for i, sentence in zip(order, self._links(sample, [pairs[i] for i in order])):
-                aligned[i] = sentence
-        return aligned
+    def __call__(self, sentences: list[str], encoded: list[np.ndarray], translations) -> list[list[str]]:
+        """The links of each hypothesis of each sentence, as :func:`~.alignment.pharaoh` writes them.
 
-    def _links(self, sample: dict, pairs: list[Pair]) -> list[list[Link]]:
-        """The links of a batch, whose rows are these pairs."""
+        ``encoded`` are the tokens of the sentences, and ``translations`` has lists of hypotheses, of
+        :class:`~..translation.translator.Translator`.
+        """
+        pairs = [
+            (sentence, tokens, hypothesis)
+            for sentence, tokens, hypotheses in zip(sentences, encoded, translations)
+            for hypothesis in hypotheses
+        ]
+        aligned = [""] * len(pairs)
+        lengths = np.array([max(len(tokens), len(best.tokens)) for _, tokens, best in pairs], int)
+        order = np.argsort(lengths, kind="stable")
+        sources, targets = [tokens for _, tokens, _ in pairs], [best.tokens for *_, best in pairs]
+        dataset = dataset_of(self._task, sources, targets)
+        most = max([self._max_tokens, *lengths])
+        for members in dataset.batch_by_size(order, max_tokens=most) if pairs else ():
+            sample = on_device(dataset.collater([dataset[i] for i in members]), self._models[0])
+            rows = sample["id"].tolist()
+            for i, found in zip(rows, self._links(sample, [pairs[i] for i in rows])):
+                aligned[i] = pharaoh(found)
+        remaining = iter(aligned)
+        return [[next(remaining) for _ in hypotheses] for hypotheses in translations]
+
+    def _links(self, sample: dict, pairs: list[tuple]) -> list[list[Link]]:
+        """The links of a batch, whose rows are these sentences, their tokens and hypotheses."""
         inputs, padding = sample["net_input"], self._task.source_dictionary.pad()
-        source = [words_of(pair.text, self._pieces(0, pair.source)) for pair in pairs]
-        target = [words_of(pair.translation, self._pieces(1, pair.target)) for pair in pairs]
+        source = [words_of(text, self._pieces(0, tokens)) for text, tokens, _ in pairs]
+        target = [words_of(best.text, self._pieces(1, best.tokens)) for *_, best in pairs]
         read = [[-1, *words[:-1]] for words in target]  # one step later than predicted
         key = _placed(inputs["src_tokens"], source, padding)
         query_words = {

@@ -16,25 +16,9 @@ from .. import __version__
 from ..errors import UserError
 from .options import run_command
 
-COMMANDS = {
-    "prepare": "prepare",
-    "train": "train",
-    "average": "average_checkpoints",
-    "evaluate": "evaluate",
-    "translate": "translate",
-    "compare": "compare",
-    "heads": "head_stats",
-    "report": "report",
-    "align": "align",
-    "importance": "head_importance",
-    "alphas": "dump_alphas",
-    "plot-heads": "plot_heads",
-    "plot-attention": "plot_attention",
-    "compare-heads": "compare_heads",
-    "export": "export",
-    "convert": "convert_checkpoint",
-}
-"""Subcommand → its module."""
+COMMANDS = ("prepare", "train", "translate", "evaluate", "report", "average", "compare", "heads", "plot")
+COMMANDS += ("align", "export")
+"""The subcommands, everyday ones first: modules of this package."""
 
 
 def console() -> None:
@@ -42,31 +26,34 @@ def console() -> None:
     run_command(_dispatch)
 
 
-def run(module: str) -> None:
-    """Run the command of a module of this package, and exit."""
-    found = importlib.import_module(f".{module}", __name__)
-    main = functools.partial(_with_requirements, found.main)
-    run_command(main, getattr(found, "INTERRUPTED", "interrupted"))
+def run(command: str) -> None:
+    """Run a subcommand with the arguments of this process, and exit."""
+    module = importlib.import_module(f".{command}", __name__)
+    main = functools.partial(_with_requirements, module.main)
+    run_command(main, getattr(module, "INTERRUPTED", "interrupted"))
 
 
 def _dispatch() -> None:
     parser = argparse.ArgumentParser(
         prog="adaptively-sparse",
         description="Adaptively sparse Transformers: from a corpus to translations and heads.",
-        epilog="\n".join(f"  {name:<16}{_summary(module)}" for name, module in COMMANDS.items()),
+        epilog="\n".join(f"  {name:<11}{_summary(name)}" for name in COMMANDS),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="adaptively-sparse [--version] COMMAND …    (COMMAND --help explains a command)",
     )
     parser.add_argument("--version", action="version", version=__version__)
-    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")
-    name = parser.parse_args(sys.argv[1:2]).command
-    sys.argv = [f"adaptively-sparse {name}", *sys.argv[2:]]
-    run(COMMANDS[name])
+    parser.add_argument("command", nargs="?", choices=COMMANDS, metavar="COMMAND", help="one of those below")
+    command = parser.parse_args(sys.argv[1:2]).command
+    if command is None:
+        parser.print_help()
+        return
+    sys.argv = [f"adaptively-sparse {command}", *sys.argv[2:]]
+    run(command)
 
 
-def _summary(module: str) -> str:
-    """The first sentence of a module's docstring, without importing it."""
-    source = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
+def _summary(command: str) -> str:
+    """The first line of a module's docstring, without importing it."""
+    source = Path(__file__).with_name(f"{command}.py").read_text(encoding="utf-8")
     return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
 
 

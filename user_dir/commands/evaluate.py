@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import logging
+from pathlib import Path
 
-from .options import add_model_options, add_search_options, new_parser, option_adder, path_of, plain_name
+from .options import Parser, plain_name, real
 
 _CASE = {
     "ignored": "ignored in all scores, because the pieces have no capitals",
@@ -16,23 +17,27 @@ _CASE = {
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
-    parser = new_parser(__doc__)
-    add = option_adder(parser)
-    add_model_options(parser, named=False)
+    parser = Parser(__doc__)
+    parser.add_model_options()
     what = "valid or the name of a test set; may be repeated (default: all test sets, or valid)"
-    add("--subset", plain_name, what, action="append")
-    add("--test-set", plain_name, argparse.SUPPRESS, dest="subset", action="append")
+    parser.add("--subset", plain_name, what, action="append")
+    parser.add("--test-set", plain_name, argparse.SUPPRESS, dest="subset", action="append")
     what = "folder for scores and translations (default: evaluation/CHECKPOINT beside the checkpoint)"
-    add("--output", path_of, what)
-    add_search_options(parser, chooses=True)
-    add("--tokenize", str, "sacrebleu's tokenizer for BLEU (default: that of the language)", metavar="NAME")
-    for flag, what in (
-        ("--skip-long", "leave out sentences that are longer than the model's limit, and list them"),
-        ("--truncate-source", "truncate sources that are longer than the model's limit, and list them"),
-        ("--verbose", "also show fairseq's messages"),
-    ):
-        parser.add_argument(flag, action="store_true", help=what)
+    parser.add("--output", Path, what, metavar="DIR")
+    chosen = "; valid: that of 0, 0.5, 1, 2, 4 and 8 with the lowest TER on validation"
+    parser.add_search_options(penalty, chosen)
+    what = "sacrebleu's tokenizer for BLEU (default: that of the language)"
+    parser.add("--tokenize", str, what, metavar="NAME")
+    what = "sentences that are longer than the model's limit, and list them"
+    parser.add_switch("--skip-long", f"leave out {what}")
+    parser.add_switch("--truncate-source", f"truncate {what}")
+    parser.add_switch("--verbose", "also show fairseq's messages")
     return parser.parse_args(argv)
+
+
+def penalty(text: str) -> float | str:
+    """Type of an argument: a penalty on new pieces, or ``valid``."""
+    return text if text == "valid" else real(0, 1000)(text)
 
 
 def main(argv=None) -> None:
@@ -40,7 +45,6 @@ def main(argv=None) -> None:
     args = parse_args(argv)
 
     from ..checkpoints import load_checkpoint
-    from ..corpora import load_corpus
     from ..errors import UserError
     from ..files import check_output
     from ..translation.evaluate import Options, evaluate
@@ -48,10 +52,7 @@ def main(argv=None) -> None:
 
     if not args.verbose:
         logging.getLogger("fairseq").setLevel(logging.WARNING)
-    if args.corpus:
-        corpus = load_corpus(args.corpus, args.data).require_prepared()
-    else:
-        corpus = corpus_of(load_checkpoint(args.path), args.path, data=args.data)
+    corpus = corpus_of(load_checkpoint(args.path), args.path, args.corpus, args.data)
     output = args.output or args.path.parent / "evaluation" / args.path.stem
     check_output(output / "scores.json")
     # Translations are named like the corpus's own files, which would be lost.

@@ -5,7 +5,7 @@ density and diversity by layer, the roles of heads, and the attention of every h
 
 Each --path (or --statistics) starts a model; the options after it, up to the next, belong to that model.
 For a checkpoint DIR/NAME.pt the page uses DIR/NAME.SUBSET.heads.json and DIR/NAME.SUBSET.attention,
-which head_stats.py writes, and DIR/alpha.jsonl, which --alpha-log writes, where they exist. With --corpus,
+which heads.py writes, and DIR/alpha.jsonl, which --alpha-log writes, where they exist. With --corpus,
 the first two are computed for every checkpoint for which they are missing, older than it, or, the maps, of
 fewer sentences than the page needs. For instance:
 
@@ -19,17 +19,7 @@ import argparse
 import logging
 from pathlib import Path
 
-from .options import (
-    add_cpu_option,
-    add_data_option,
-    add_subset_option,
-    file_path,
-    new_parser,
-    option_adder,
-    path_of,
-    plain_name,
-    positive,
-)
+from .options import Parser, plain_name, positive
 
 
 class BeginModel(argparse.Action):
@@ -52,28 +42,23 @@ class OfModel(argparse.Action):
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
-    parser = new_parser(__doc__)
-    add = option_adder(parser)
+    parser = Parser(__doc__)
     begin, of = {"action": BeginModel}, {"action": OfModel}
     what = "checkpoint of a model; the options after it belong to it"
-    add("--path", file_path, what, metavar="CHECKPOINT", **begin)
+    parser.add("--path", Path, what, metavar="CHECKPOINT", **begin)
     what = "statistics of a model, instead of its checkpoint"
-    add("--statistics", file_path, what, metavar="NAME.heads.json", **begin)
-    add("--alpha-log", file_path, "α log of the model (default: see above)", **of)
-    add("--maps", path_of, "attention maps of the model (default: see above)", **of)
-    add("--name", str, "name of the model (default: its folder and file)", metavar="NAME", **of)
-    add("--corpus", plain_name, "prepared corpus on which to compute missing files")
-    add_subset_option(parser)
-    add_data_option(parser)
-    add_cpu_option(parser)
-    add(
-        "--sentences",
-        positive,
-        "show the first N sentences, with statistics of all (default: 50)",
-        default=50,
-    )
+    parser.add("--statistics", Path, what, metavar="NAME.heads.json", **begin)
+    parser.add("--alpha-log", Path, "α log of the model (default: see above)", **of)
+    parser.add("--maps", Path, "attention maps of the model (default: see above)", metavar="DIR", **of)
+    parser.add("--name", str, "name of the model (default: its folder and file)", metavar="NAME", **of)
+    parser.add("--corpus", plain_name, "prepared corpus on which to compute missing files")
+    parser.add_subset_option()
+    parser.add_data_option()
+    parser.add_cpu_option()
+    what = "show the first N sentences, with statistics of all (default: 50)"
+    parser.add("--sentences", positive, what, default=50)
     what = "report (default, for one model: CHECKPOINT.SUBSET.report.html beside the checkpoint)"
-    add("--output", file_path, what, metavar="FILE.html")
+    parser.add("--output", Path, what, metavar="FILE.html")
     parser.set_defaults(models=None)
     args = parser.parse_args(argv)
     if not args.models:

@@ -26,7 +26,7 @@ const parts = [
   }, withMaps
     ? "The tokens that a head attends to. Choose a head by its thumbnail and a query by its row; the page's URL keeps " +
       "your choice."
-    : "No attention maps were given. Write them with head_stats.py --dump-attention."],
+    : "No attention maps were given. Write them with heads.py --dump-attention."],
   ["heads", "Every head", () => heads(data, choose), "All measures of all heads; L is the layer, H the head. The headers of the columns sort them."],
 ];
 
