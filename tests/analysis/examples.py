@@ -39,10 +39,11 @@ def sentence(source=5, target=4, layers=2, heads=3, seed=0, words=None, **more) 
     words = words or [f"▁wört{i}" for i in range(max(source, target))]
     return SentenceMaps(
         weights=weights,
+        alphas={name: 1 + random.random((layers, heads)) for name in weights},
         source=[*words[: source - 1], "</s>"],
         target_input=["</s>", *words[: target - 1]],
         target=[*words[: target - 1], "</s>"],
-        **{"corpus": "multi30k", "subset": "valid", **more},
+        **{"text": "", "corpus": "multi30k", "subset": "valid", **more},
     )
 
 
@@ -66,7 +67,9 @@ def statistics(layers=2, heads=3, seed=0, name="model.pt") -> dict:
     layer_rows = []
     for kind, layer in product(ATTENTION_TYPES, range(layers)):
         row = {"attention": kind, "layer": layer, "diversity": float(random.random() / 2)}
-        layer_rows.append({**row, "union_density": float(0.9 + random.random() / 10)})
+        row["union_density"] = float(0.9 + random.random() / 10)
+        of_layer = [each for each in rows if (each["attention"], each["layer"]) == (kind, layer)]
+        layer_rows.append({**row, "sorted_densities": sorted(each["density"] for each in of_layer)})
     roles = {}
     for role, column in ROLES.items():
         able = sorted((row for row in rows if row[column] is not None), key=lambda row: -row[column])

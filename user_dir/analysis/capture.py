@@ -20,7 +20,7 @@ from tqdm import tqdm
 from ..attention import Alpha
 from ..attention.types import ATTENTION_TYPES
 from ..checkpoints import averaged_updates, load_checkpoint, model_name, save_checkpoint
-from ..corpora import Corpus, load_corpus
+from ..corpora import Corpus
 from ..entmax import entmax_loss
 from ..errors import UserError
 from ..models.settings import family
@@ -125,7 +125,7 @@ class Split:
 
 def open_split(
     checkpoint: Path,
-    corpus: Corpus | str,
+    corpus: Corpus | str | None,
     name: str = "valid",
     *,
     data: Path | None = None,
@@ -136,11 +136,11 @@ def open_split(
 ) -> Split:
     """Load a model (:func:`load_model`) and a split of a prepared corpus, whose name may be fairseq's.
 
-    ``corpus`` is in the folder ``data``, or the repository's, if it is a name. Raises UserError if corpus,
-    split or checkpoint do not exist or do not match.
+    ``corpus`` may be a name, or None, as for :func:`~..translation.loading.corpus_of`. Raises UserError if
+    corpus, split or checkpoint do not exist or do not match.
     """
-    if isinstance(corpus, str):
-        corpus = load_corpus(corpus, data)
+    if not isinstance(corpus, Corpus):
+        corpus = loading.corpus_of(load_checkpoint(checkpoint), checkpoint, corpus, data)
     subset = corpus.require_prepared().subset(name)
     model, task = load_model(checkpoint, corpus, language=language, cpu=cpu)
     return Split(checkpoint, corpus, corpus.split(name), subset, model, task, sentences, max_tokens)
@@ -208,17 +208,10 @@ def masked_heads(model, heads: Iterable[Head]) -> Iterator[None]:
     """While open, the output projection ignores the outputs of ``heads``, as if they were zero.
 
     Its bias still applies. Other attentions that share the projection keep it as it is.
-
-    Raises:
-        UserError: the model has no such head.
     """
-    attentions = model.attentions()
     masked: dict[nn.Module, list[int]] = {}
     for attention_type, layer, head in heads:
-        layers = attentions.get(attention_type, [])
-        if not 0 <= layer < len(layers) or not 0 <= head < layers[layer].num_heads:
-            raise UserError(f"the model has no {attention_type} layer {layer} head {head}; both count from 0")
-        masked.setdefault(layers[layer], []).append(head)
+        masked.setdefault(model.attentions()[attention_type][layer], []).append(head)
     whole = {attention: attention.out_proj for attention in masked}
     try:
         for attention, numbers in masked.items():
@@ -246,13 +239,12 @@ def output_norms(model) -> dict[str, list[Tensor]]:
 
     This is the Frobenius norm of the D columns of W^O that read the head (Correia et al. 2019, section 5).
     """
-    norms: dict[str, list[Tensor]] = {}
-    for attention_type, attentions in model.attentions().items():
-        norms[attention_type] = []
-        for attention in attentions:
-            columns = attention.out_proj.weight.detach().double().unflatten(1, (attention.num_heads, -1))
-            norms[attention_type].append(torch.linalg.vector_norm(columns, dim=(0, 2)))  # of (C, H, D)
-    return norms
+
+    def of_heads(attention: nn.Module) -> Tensor:
+        columns = attention.out_proj.weight.detach().double().unflatten(1, (attention.num_heads, -1))
+        return torch.linalg.vector_norm(columns, dim=(0, 2))  # of (C, H, D)
+
+    return {kind: list(map(of_heads, attentions)) for kind, attentions in model.attentions().items()}
 
 
 def negative_log_likelihood(model, sample: dict, padding: int) -> tuple[float, int]:

@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from ..files import significance, write_json
+from ..files import write_json
 from .capture import Head, Split, all_heads, masked_heads, negative_log_likelihood
 from .measuring import head_statistics
-from .results import by_attention, head_name, head_of, rounded
+from .results import by_attention, head_name, head_of, rounded, text_table
 
 MEASURES = ("density", "alpha", "entropy")
 """The measures that importance is correlated with."""
@@ -134,7 +134,7 @@ def write_importance(split: Split, output: Path, *, points: int = 12, random_ord
     """
     from . import plots  # matplotlib, which other results do not need
 
-    statistics = head_statistics(split.model, split.samples("statistics"), *split.pieces(), split.padding)
+    statistics = head_statistics(split)
     importance = head_importance(split, statistics["heads"], points, random_orders)
     report = rounded({**split.facts, "sentences": statistics["sentences"], **importance})
     plots.save(plots.importance(report), output.with_suffix(".svg"))
@@ -144,17 +144,15 @@ def write_importance(split: Split, output: Path, *, points: int = 12, random_ord
 
 def importance_summary(report: dict, shown: int = 5) -> str:
     """The most and least important heads, and rank correlations, as text."""
-    heads = []
-    for row in sorted(report["heads"], key=lambda row: -row["importance"]):
-        facts = f"alpha {row['alpha']:.3f}, density {row['density']:.3f}"
-        heads.append(f"  {row['importance']:+.4f}  {head_name(row)}  ({facts})")
+    heads = sorted(report["heads"], key=lambda row: -row["importance"])
     if len(heads) > 2 * shown:
-        heads[shown:-shown] = [f"  … {len(heads) - 2 * shown} more"]
-    lines = [f"loss {report['loss']:.4f} nats per token; masking one head adds", *heads]
-    lines.append("rank correlation (Spearman) of importance; p not adjusted for the number of tests")
-    for row in report["correlations"]:
-        value = "not defined"
-        if row["spearman"] is not None:
-            value = f"{row['spearman']:+.3f}  p {significance(row['p_value'])}"
-        lines.append(f"  {row['measure']:<8} {row['attention']:<16} {row['heads']:3} heads  {value}")
-    return "\n".join(lines)
+        heads[shown:-shown] = []
+    rows = [[head_name(row), row["importance"], row["alpha"], row["density"]] for row in heads]
+    columns = ["measure", "attention", "heads", "spearman", "p_value"]
+    correlated = [[row[column] for column in columns] for row in report["correlations"]]
+    return (
+        f"loss {report['loss']:.4f} nats per token; masking one of the most or least important heads adds\n"
+        f"{text_table(rows, ['', 'loss', 'alpha', 'density'])}\n"
+        "rank correlation (Spearman) of importance; p not adjusted for the number of tests\n"
+        f"{text_table(correlated, columns)}"
+    )

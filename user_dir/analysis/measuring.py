@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ from .results import (
     read_statistics,
     rounded,
 )
-from .roles import ROLES, Role, assign_roles, role_table, with_thresholds
+from .roles import ROLES, assign_roles, role_table, with_thresholds
 from .statistics import STATISTICS, Attention
 from .trajectories import read_trajectories
 from .words import Pieces
@@ -156,47 +156,38 @@ class Statistics:
 
 
 @torch.no_grad()
-def head_statistics(
-    model, samples: Iterable[dict], source: Pieces, target: Pieces, padding: int, each_batch=None
-) -> dict:
-    """All statistics of every head of ``model`` over batches in fairseq's form.
+def head_statistics(split: Split, each_batch: Callable[[dict, dict], None] | None = None) -> dict:
+    """All statistics of every head over a split: the result of :meth:`Statistics.result`.
 
-    ``source`` and ``target`` are the pieces of the languages, and ``padding`` is the symbol of both.
-    ``each_batch`` is called with each batch and its captured attention, for instance to write attention maps.
-    The result is that of :meth:`Statistics.result`.
+    ``each_batch`` is called with each batch and its captured attention, in corpus order, for instance to
+    write attention maps.
     """
-    statistics = Statistics(model, source, target, padding)
-    with captured_attention(model) as captured:
-        for sample in samples:
-            run(model, sample)
+    statistics = Statistics(split.model, *split.pieces(), split.padding)
+    with captured_attention(split.model) as captured:
+        for sample in split.samples("statistics", in_order=each_batch is not None):
+            run(split.model, sample)
             statistics.add(sample, captured)
             if each_batch is not None:
                 each_batch(sample, captured)
     return statistics.result()
 
 
-def _measured(
-    split: Split, roles: dict[str, Role], facts: dict, maps: Path | None, texts: Sequence[str]
-) -> dict:
+def _measured(split: Split, facts: dict, maps: Path | None, texts: Sequence[str], roles=ROLES) -> dict:
     """The content of a file of statistics, which says ``facts``, too; writes ``maps`` if it is given.
 
     ``texts``: the source sentences, from the first, of which maps are written.
     """
-    pieces = split.pieces()
     about = {"corpus": split.corpus.name, "subset": split.name, "alphas": split.model.alpha_values()}
 
     def write(sample: dict, captured: dict) -> None:
         for row, number in enumerate(sample["id"].tolist()):
             if number < len(texts):
-                write_map(
-                    maps, number, sentence_maps(split.task, sample, row, captured, texts[number], **about)
-                )
+                sentence = sentence_maps(split.task, sample, row, captured, text=texts[number], **about)
+                write_map(maps, number, sentence)
 
     if maps is not None:
         remove_maps(maps)
-    samples = split.samples(in_order=maps is not None)
-    each_batch = write if maps is not None else None
-    statistics = head_statistics(split.model, samples, *pieces, split.padding, each_batch)
+    statistics = head_statistics(split, write if maps is not None else None)
     definitions = statistics.pop("measures")
     attentions = split.model.attentions().items()
     row_sums = {kind: layers[0].normalizer.row_sums for kind, layers in attentions if layers}
@@ -223,7 +214,7 @@ def write_statistics(
     if maps is not None:
         source = split.corpus.text(split.subset, split.direction[0])
         texts = source.read_text(encoding="utf-8").split("\n")[:map_sentences]
-    report = _measured(split, roles, {"bpe": split.pieces()[0].scheme}, maps, texts)
+    report = _measured(split, {"bpe": split.pieces()[0].scheme}, maps, texts, roles)
     write_json(output, report)
     write_text(output.with_suffix(".csv"), heads_as_csv(report["heads"]))
     return report
@@ -251,7 +242,7 @@ def report_translations(
             named = checkpoint, translator.corpus, TRANSLATIONS, TRANSLATIONS
             split = Split(*named, model, task, max_tokens=max_tokens)
             maps, log = Path(folder) / str(len(models)), log_beside(checkpoint)
-            statistics = _measured(split, ROLES, {"target": "translation"}, maps, texts)
+            statistics = _measured(split, {"target": "translation"}, maps, texts)
             models.append(ModelAnalysis(name, statistics, log and read_trajectories(log), Maps(maps)))
         write_report(models, path, len(texts))
 

@@ -73,10 +73,8 @@ def check_same_split(results: Iterable[tuple[str | Path, str | None, str | None]
     for name, corpus, subset in results:
         splits.setdefault(f"{corpus}, {subset}", name)
     if len(splits) > 1:
-        (one, first), (other, second) = list(splits.items())[:2]
-        raise UserError(
-            f"different splits cannot be combined: {first} ({one}) and {second} ({other}); see --subset"
-        )
+        names = " and ".join(f"{name} ({split})" for split, name in splits.items())
+        raise UserError(f"different splits cannot be combined: {names}; see --subset")
 
 
 def check_models(models: Iterable[ModelAnalysis]) -> None:
@@ -121,14 +119,6 @@ def by_attention(rows: Iterable[dict]) -> dict[str, list[dict]]:
     for row in rows:
         groups.setdefault(row["attention"], []).append(row)
     return groups
-
-
-def by_layer(rows: Iterable[dict], measure: str) -> dict[int, list[float]]:
-    """A measure of the heads of each layer, from rows of one attention type."""
-    layers: dict[int, list[float]] = {}
-    for row in rows:
-        layers.setdefault(row["layer"], []).append(row[measure])
-    return layers
 
 
 def head_of(row: dict) -> tuple[str, int, int]:
@@ -186,11 +176,12 @@ def head_table(rows: Iterable[dict]) -> str:
     lines = []
     for attention_type, heads in by_attention(rows).items():
         alpha, density = (statistics.fmean(row[name] for row in heads) for name in ("alpha", "density"))
-        lines += [
-            f"{attention_type}: mean alpha {alpha:.3f}, mean density {density:.3f}",
-            layer_table({name: by_layer(heads, name) for name in ("alpha", "density")}),
-            "",
-        ]
+        lines.append(f"{attention_type}: mean alpha {alpha:.3f}, mean density {density:.3f}")
+        cells = []
+        for layer in dict.fromkeys(row["layer"] for row in heads):
+            for name in ("alpha", "density"):
+                cells.append([f"layer {layer}", name, *(row[name] for row in heads if row["layer"] == layer)])
+        lines += [text_table(cells), ""]
     return "\n".join(lines)
 
 
@@ -199,23 +190,15 @@ def alpha_table(trajectories: Trajectories) -> str:
     lines = [f"alpha at update {trajectories.updates[-1]}", ""]
     for attention_type, alphas in trajectories.alphas.items():
         lines.append(f"{attention_type}: mean alpha {np.mean(alphas[-1]):.3f}")
-        lines += [layer_table({"": dict(enumerate(alphas[-1]))}), ""]
+        lines += [text_table([f"layer {layer}", *heads] for layer, heads in enumerate(alphas[-1])), ""]
     return "\n".join(lines)
 
 
-def layer_table(measures: dict[str, dict[int, Iterable[float]]]) -> str:
-    """Format measures side by side as text, with a line per layer and a column per head.
+def text_table(rows: Iterable[Iterable], headers: Sequence[str] = ()) -> str:
+    """A table as text, of numbers with three decimals; a dash for None."""
+    from tabulate import tabulate
 
-    Args:
-        measures: by title, by layer, the values of the layer's heads; all have the same layers.
-    """
-    width = max(len(list(values)) for layers in measures.values() for values in layers.values())
-    heads = "".join(f"  head {head:<2}" for head in range(width))
-    lines = [[f"{title:<8}{heads}" for title in measures]]
-    for layer in next(iter(measures.values())):
-        values = [layers[layer] for layers in measures.values()]
-        lines.append([f"layer {layer:<2}" + "".join(f"  {value:7.3f}" for value in row) for row in values])
-    return "\n".join("  " + "    ".join(line) for line in lines)
+    return tabulate(rows, headers, floatfmt=".3f", tablefmt="plain", missingval="-")
 
 
 def heads_as_csv(heads: Sequence[dict]) -> str:

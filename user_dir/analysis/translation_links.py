@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import hashlib
 import re
 from collections.abc import Sequence
 from itertools import accumulate
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
+from ..corpora.download import sha256
 from ..corpora.pieces import SEPARATORS
 from ..errors import UserError
 from ..files import read_json, shown, write_json
@@ -54,7 +54,7 @@ def parse_choice(text: str) -> str:
 def remember(checkpoint: Path, choice: str, by: str) -> Path:
     """Write the choice beside the checkpoint, with what it was found by: ``aer`` or ``bits``; the file."""
     place = _place(checkpoint)
-    values = {"checkpoint_sha256": _sha256(checkpoint), **dict(zip(("name", "query"), choice.split("@")))}
+    values = {"checkpoint_sha256": sha256(checkpoint), **dict(zip(("name", "query"), choice.split("@")))}
     write_json(place, {**values, "subset": SUBSET, "by": by})
     return place
 
@@ -64,17 +64,13 @@ def remembered(checkpoint: Path) -> str | None:
     place = _place(checkpoint)
     if place.is_file():
         content = read_json(place, "the choice of a head for alignment")
-        if content["checkpoint_sha256"] == _sha256(checkpoint):
+        if content["checkpoint_sha256"] == sha256(checkpoint):
             return f"{content['name']}@{content['query']}"
     return (load_checkpoint(checkpoint).get("extra_state") or {}).get(KEY)
 
 
 def _place(checkpoint: Path) -> Path:
     return checkpoint.parent / "alignment" / f"{checkpoint.stem}.json"
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def choice_for(checkpoint: Path, corpus: Corpus, *, cpu: bool = False) -> str:

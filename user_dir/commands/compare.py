@@ -28,23 +28,11 @@ from .options import Parser, positive, real
 SAMPLES = {"bs": 1000, "ar": 10000}
 
 
-class System(argparse.Action):
-    """An option that may be repeated: a name, and files."""
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        """Append the name and the paths."""
-        name, *files = values
-        systems = getattr(namespace, self.dest) or []
-        if not files or name in dict(systems):
-            parser.error(f"--system {name}: give a name of its own, and then a file for each seed")
-        setattr(namespace, self.dest, [*systems, (name, list(map(Path, files)))])
-
-
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = Parser(__doc__)
     what = "name of a system, and a file for each of its seeds; may be repeated, the baseline first"
-    parser.add("--system", str, what, nargs="+", action=System, required=True, metavar=("NAME", "FILE"))
+    parser.add("--system", str, what, nargs="+", action="append", required=True, metavar=("NAME", "FILE"))
     what = "also write the tables to this file, and all figures to FILE.json (default: print only)"
     parser.add("--output", Path, what, metavar="FILE.md")
     parser.add("--ref", Path, "references (default: those of the evaluations)", nargs="+", default=[])
@@ -59,7 +47,11 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_switch("--lowercase", "ignore case (default: as evaluated)")
     what = "sacrebleu's tokenizer for BLEU (default: as evaluated, or that of the text)"
     parser.add("--tokenize", str, what, metavar="NAME")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    args.system = [(name, list(map(Path, files))) for name, *files in args.system]
+    if len(dict(args.system)) < len(args.system) or not all(files for _, files in args.system):
+        parser.error("--system: give a name of its own, and then a file for each seed")
+    return args
 
 
 def main(argv=None) -> None:
