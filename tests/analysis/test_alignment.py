@@ -231,9 +231,8 @@ def pairs() -> tuple[list, list, list]:
 def test_links_are_those_of_each_pair_alone(name, query):
     model = helpers.build(f"{FLAGS} --latent-alignment" if name == "alignment" else FLAGS).eval()
     texts, encoded, translations = pairs()
-    found = TranslationAligner([model], Task, [f"{name}@{query}"], max_tokens=12)(
-        texts, encoded, translations
-    )
+    aligner = TranslationAligner([model], Task, [f"{name}@{query}"], max_tokens=12)
+    found = aligner(texts, encoded, translations)
     assert list(map(len, found)) == list(map(len, translations))
     for source, hypotheses, of_sentence in zip(encoded, translations, found):
         for hypothesis, mine in zip(hypotheses, of_sentence):

@@ -34,7 +34,6 @@ from user_dir.errors import UserError
 from user_dir.models.heads import AlphaLog
 
 FLAGS = [
-    *(f"--attention-normalizer {name}" for name in NORMALIZERS),
     "--decoder-self-attention-normalizer rela --encoder-self-attention-normalizer fixed",
     "--latent-alignment",
     "--encoder-attention-heads 1 --decoder-attention-heads 1",
@@ -68,6 +67,9 @@ def split_of(model, words, sample: dict, folder: Path) -> SimpleNamespace:
 def models():
     for flags in FLAGS:
         yield pytest.param(lambda flags=flags: (build(flags), dictionary(), batch()), id=flags)
+    for name in NORMALIZERS:
+        make = lambda name=name: (build(f"--attention-normalizer {name}"), dictionary(), batch())  # noqa: E731
+        yield pytest.param(make, id=name, marks=pytest.mark.nightly)
     language_model = lambda: (build_language_model(), dictionary(), batch())  # noqa: E731
     yield pytest.param(language_model, id="language model")
     post_editor = lambda: (editors.build(), editors.dictionary(), editors.batch())  # noqa: E731
