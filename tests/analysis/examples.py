@@ -10,7 +10,8 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from user_dir.analysis.maps import SentenceMaps, write_map
+from user_dir.analysis import maps
+from user_dir.analysis.maps import SentenceMaps
 from user_dir.attention.types import ATTENTION_TYPES
 
 ROLES = {
@@ -88,8 +89,7 @@ def write_statistics(path: Path, **options) -> Path:
 
 def write_maps(folder: Path, sentences=None) -> Path:
     """Maps of one sentence, or those given."""
-    for number, each in enumerate(sentences or [sentence()]):
-        write_map(folder, number, each)
+    maps.write_maps(folder, sentences or [sentence()])
     return folder
 
 

@@ -140,10 +140,15 @@ class Attention(torch.nn.Module):
         return None, torch.stack([table, first])  # (H, B, T, S)
 
 
+def split_of(tables: list[torch.Tensor], samples: list[dict]) -> SimpleNamespace:
+    pieces = Pieces(dictionary(), "xx")
+    given = {"samples": lambda in_order: samples, "pieces": lambda: (pieces, pieces)}
+    return SimpleNamespace(model=Copier(tables), **given)
+
+
 def test_a_split_is_aligned_in_corpus_order(tmp_path):
     """Two batches, the first in shuffled order; right padding, so that keys count from 0."""
     words = dictionary()
-    pieces = Pieces(words, "xx")
     first = as_batch(words, [("▁la ke . ▁who", "▁who ▁la ke"), ("▁the", "▁lake .")], left_pad_source=False)
     first["id"] = torch.tensor([1, 0])
     second = as_batch(words, [("▁the ▁wa s", "")], left_pad_source=False)
@@ -155,8 +160,8 @@ def test_a_split_is_aligned_in_corpus_order(tmp_path):
     table[1, :2, 0] = 1  # ▁lake . is one word when split at spaces
     both = {(1, 0), (0, 1)}
     gold = [({(0, 0)}, {(0, 0)}), ({(1, 0)}, both), (set(), set())]
-    model = Copier([table, torch.ones(1, 1, 4) / 4])
-    found = align_split(model, [first, second], pieces, pieces, tmp_path / "out", gold)
+    split = split_of([table, torch.ones(1, 1, 4) / 4], [first, second])
+    found = align_split(split, tmp_path / "out", gold)
     lines = {path.stem: path.read_text() for path in (tmp_path / "out").glob("*.pharaoh")}
     assert set(lines) == {"layer0-head0", "layer0-head1", "layer0", "all"}
     assert lines["layer0-head0"] == "0-0\n1-0 0-1\n\n"
@@ -170,7 +175,6 @@ def test_a_split_is_aligned_in_corpus_order(tmp_path):
 
 def test_gold_that_does_not_fit_leaves_no_files(tmp_path):
     words = dictionary()
-    pieces = Pieces(words, "xx")
     sample = as_batch(words, [("▁the", "▁the")] * 2, left_pad_source=False)
     line, outside = ({(0, 0)}, {(0, 0)}), (set(), {(0, 1)})
     said = "the gold alignment has "
@@ -179,9 +183,8 @@ def test_gold_that_does_not_fit_leaves_no_files(tmp_path):
         ([line] * 3, f"{said}3 lines"),
         ([line, outside], "line 2"),
     ):
-        model = Copier([torch.ones(2, 2, 2) / 2])
         with pytest.raises(UserError, match=message):
-            align_split(model, [sample], pieces, pieces, tmp_path / "out", gold)
+            align_split(split_of([torch.ones(2, 2, 2) / 2], [sample]), tmp_path / "out", gold)
     assert not list(tmp_path.glob("out/*"))
 
 

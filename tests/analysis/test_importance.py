@@ -52,7 +52,7 @@ def test_importance_is_the_loss_added():
     model = build().eval()
     rows = rows_of(model, density=lambda i: 0.9 - i / 20, alpha=lambda i: 1 + i / 20, entropy=lambda i: 1.0)
     samples = [sample_of(batch())]
-    split = SimpleNamespace(model=model, samples=lambda name: samples, padding=PAD)
+    split = SimpleNamespace(model=model, samples=lambda: samples, padding=PAD)
     report = head_importance(split, rows, points=4, seeds=2)
     (base,) = losses(model, samples, PAD, [[]])
     assert report["loss"] == base

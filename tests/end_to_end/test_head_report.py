@@ -102,7 +102,6 @@ def test_invalid_arguments_end_with_an_error_message(reported, stock, tmp_path):
         return script(name, *flags, check=False)
 
     refused(wrong("report"), "at least one model")
-    refused(wrong("report", "--name", "x"), "--name belongs to a model")
     refused(wrong("report", "--path", "a.pt", "--path", "b.pt"), "--output")
     refused(wrong("report", "--path", stock, *html), "no statistics", "--corpus")
     other = tmp_path / "other.heads.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -15,7 +15,6 @@ from ..errors import UserError
 from ..files import read_text, shown, write_json, write_text
 from .capture import Split, captured_attention
 from .results import rounded, text_table
-from .words import Pieces
 
 Link = tuple[int, int]
 """Source word and target word, both counted from 0."""
@@ -178,18 +177,11 @@ def run_candidates(
 
 @torch.no_grad()
 def align_split(
-    model,
-    samples: Iterable[dict],
-    source: Pieces,
-    target: Pieces,
-    folder: Path | None = None,
-    gold: Sequence[Gold] | None = None,
-    query: str = "output",
+    split: Split, folder: Path | None = None, gold: Sequence[Gold] | None = None, query: str = "output"
 ) -> dict:
     """Align by each of :func:`candidates`; to ``folder``, if any, write ``NAME.pharaoh``, a line a sentence.
 
-    Batches, ``samples``, come in corpus order. ``source`` and ``target`` are the pieces of the languages,
-    ``gold`` is of :func:`read_gold`, and ``query`` is of :data:`QUERIES`.
+    ``gold`` is of :func:`read_gold`, and ``query`` of :data:`QUERIES`.
 
     Returns:
         ``sentences``, ``query`` and ``candidates``: for each its ``name``, ``layer``, ``head``, number of
@@ -199,12 +191,13 @@ def align_split(
     Raises:
         UserError: the model has no context attention, or the gold links do not fit.
     """
-    if not model.attentions()["decoder_context"] and model.alignment is None:
+    if not split.model.attentions()["decoder_context"] and split.model.alignment is None:
         raise UserError("the model has no context attention to align with")
     about: dict[str, dict] = {}
     aligned: dict[str, list[list[Link]]] = {}
     texts: list[Words] = []
-    for sample in samples:
+    source, target = split.pieces()
+    for sample in split.samples(in_order=True):
         read, read_by = sample["net_input"]["src_tokens"], sample["net_input"]["prev_output_tokens"]
         written = sample["target"] if query == "output" else read_by
         source_word = source.words(read, part_punctuation=False)
@@ -212,7 +205,7 @@ def align_split(
         order = sample["id"].argsort().tolist()
         of_batch = list(zip(_words(read, source_word), _words(written, target_word)))
         texts += [of_batch[row] for row in order]
-        for name, facts, weights in run_candidates(model, sample, target_word, source_word, query):
+        for name, facts, weights in run_candidates(split.model, sample, target_word, source_word, query):
             about[name], linked = facts, links(weights)
             aligned.setdefault(name, []).extend(linked[row] for row in order)
     if gold is not None:
@@ -262,9 +255,7 @@ def write_alignment(split: Split, folder: Path, gold: Sequence | None = None, qu
     See :func:`align_split`. Returns the content of ``alignment.json``: with ``gold`` also ``best_head`` and
     ``best``, those of the least error rate.
     """
-    samples = split.samples(in_order=True)
-    aligned = align_split(split.model, samples, *split.pieces(), folder, gold, query)
-    report = rounded({**split.facts, **aligned})
+    report = rounded({**split.facts, **align_split(split, folder, gold, query)})
     scored = [row for row in report["candidates"] if row.get("aer") is not None]
     if gold is not None:
         heads = [row for row in scored if row["head"] is not None]

@@ -100,8 +100,8 @@ class Split:
             "target_lang": self.direction[1],
         }
 
-    def samples(self, description: str | None = None, *, in_order: bool = False) -> Iterator[dict]:
-        """The batches in fairseq's form, on the model's device, with a progress bar of this description.
+    def samples(self, in_order: bool = False) -> Iterator[dict]:
+        """The batches in fairseq's form, on the model's device, with a progress bar.
 
         ``in_order``: keep corpus order instead of sorting by length, which needs less padding.
 
@@ -111,7 +111,7 @@ class Split:
         dataset = loading.load_split(self.task, self.subset)
         lengths = loading.check_lengths(dataset, self.subset, self.max_tokens, self.model, self.sentences)
         order = np.arange(len(lengths)) if in_order else np.argsort(lengths, kind="stable")
-        bar = {"total": len(order), "desc": description or self.subset, "unit": "sentence", "disable": None}
+        bar = {"total": len(order), "desc": self.subset, "unit": "sentence", "disable": None}
         with tqdm(**bar) as progress:
             for members in dataset.batch_by_size(order, max_tokens=self.max_tokens):
                 yield on_device(dataset.collater([dataset[i] for i in members]), self.model)

@@ -109,7 +109,7 @@ def head_importance(split: Split, rows: list[dict], points: int, seeds: int) -> 
     """
     model, padding = split.model, split.padding
     singles = [[head] for head in all_heads(model)]
-    base, *without = losses(model, split.samples("each head"), padding, [[], *singles])
+    base, *without = losses(model, split.samples(), padding, [[], *singles])
     by_head = {heads[0]: loss for heads, loss in zip(singles, without)}
     heads = []
     for row in rows:
@@ -119,7 +119,7 @@ def head_importance(split: Split, rows: list[dict], points: int, seeds: int) -> 
     points, orders = min(points, len(heads)), pruning_orders(heads, seeds)
     counts = sorted({round(len(heads) * i / points) for i in range(1, points + 1)})
     masks = [order[:count] for of_name in orders.values() for order in of_name for count in counts]
-    pruned = iter(losses(model, split.samples("pruning"), padding, masks))
+    pruned = iter(losses(model, split.samples(), padding, masks))
     curves = {
         name: {"pruned": [0, *counts], "losses": [[base, *(next(pruned) for _ in counts)] for _ in of_name]}
         for name, of_name in orders.items()

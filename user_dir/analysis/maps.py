@@ -10,7 +10,7 @@ reference, since decoding is teacher-forced); ``text``, the source before segmen
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,20 +96,17 @@ def _files(folder: Path) -> list[Path]:
     return sorted(folder.glob("[0-9]*.npz"), key=lambda path: int(path.stem))
 
 
-def remove_maps(folder: Path) -> None:
-    """Remove the maps in a folder, which may be of more sentences than those to come."""
+def write_maps(folder: Path, sentences: Sequence[SentenceMaps]) -> None:
+    """Write the maps of sentences to their files in a folder, whose maps they replace."""
     for path in _files(folder):
         path.unlink()
-
-
-def write_map(folder: Path, number: int, sentence: SentenceMaps) -> None:
-    """Write the maps of sentence ``number`` to their file in a folder."""
-    arrays = {name: weights.astype(np.float32) for name, weights in sentence.weights.items()}
-    arrays |= {f"alpha/{name}": alphas for name, alphas in sentence.alphas.items()}
-    for name in (*_TOKENS, *_NAMES):
-        arrays[name] = np.array(getattr(sentence, name), np.str_)
-    with atomic_write(folder / f"{number}.npz") as beside, beside.open("wb") as file:
-        np.savez_compressed(file, **arrays)
+    for number, sentence in enumerate(sentences):
+        arrays = {name: weights.astype(np.float32) for name, weights in sentence.weights.items()}
+        arrays |= {f"alpha/{name}": alphas for name, alphas in sentence.alphas.items()}
+        for name in (*_TOKENS, *_NAMES):
+            arrays[name] = np.array(getattr(sentence, name), np.str_)
+        with atomic_write(folder / f"{number}.npz") as beside, beside.open("wb") as file:
+            np.savez_compressed(file, **arrays)
 
 
 def sentence_maps(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from ..files import write_json, write_text
 from ..translation.translator import Hypothesis, Translator
 from . import measures
 from .capture import Split, captured_attention, dataset_of, output_norms, possible_pairs, run
-from .maps import SIDES, Maps, remove_maps, sentence_maps, write_map
+from .maps import SIDES, Maps, SentenceMaps, sentence_maps, write_maps
 from .report import write_report
 from .results import (
     ModelAnalysis,
@@ -26,7 +25,7 @@ from .results import (
     read_statistics,
     rounded,
 )
-from .roles import ROLES, assign_roles, role_table, with_thresholds
+from .roles import ROLES, Role, assign_roles, role_table, with_thresholds
 from .statistics import STATISTICS, Attention
 from .trajectories import read_trajectories
 from .words import Pieces
@@ -172,29 +171,29 @@ def head_statistics(split: Split, each_batch: Callable[[dict, dict], None] | Non
     return statistics.result()
 
 
-def _measured(split: Split, facts: dict, maps: Path | None, texts: Sequence[str], roles=ROLES) -> dict:
-    """The content of a file of statistics, which says ``facts``, too; writes ``maps`` if it is given.
+def _measured(
+    split: Split, facts: dict, texts: Sequence[str], roles: dict[str, Role] = ROLES
+) -> tuple[dict, list[SentenceMaps]]:
+    """The content of a file of statistics, which says ``facts``, too, and the maps of the first sentences.
 
-    ``texts``: the source sentences, from the first, of which maps are written.
+    ``texts``: the source sentences of which there are to be maps.
     """
     about = {"corpus": split.corpus.name, "subset": split.name, "alphas": split.model.alpha_values()}
+    maps: list[SentenceMaps] = []
 
-    def write(sample: dict, captured: dict) -> None:
-        for row, number in enumerate(sample["id"].tolist()):
-            if number < len(texts):
-                sentence = sentence_maps(split.task, sample, row, captured, text=texts[number], **about)
-                write_map(maps, number, sentence)
+    def keep(sample: dict, captured: dict) -> None:
+        for row in sample["id"].argsort().tolist():
+            if len(maps) < len(texts):
+                maps.append(sentence_maps(split.task, sample, row, captured, text=texts[len(maps)], **about))
 
-    if maps is not None:
-        remove_maps(maps)
-    statistics = head_statistics(split, write if maps is not None else None)
+    statistics = head_statistics(split, keep if texts else None)
     definitions = statistics.pop("measures")
     attentions = split.model.attentions().items()
     row_sums = {kind: layers[0].normalizer.row_sums for kind, layers in attentions if layers}
     report = {**split.facts, **facts, "row_sums": row_sums, **statistics}
     report["roles"] = assign_roles(report["heads"], roles)
     report["measures"] = definitions
-    return rounded(report)
+    return rounded(report), maps
 
 
 def write_statistics(
@@ -214,7 +213,9 @@ def write_statistics(
     if maps is not None:
         source = split.corpus.text(split.subset, split.direction[0])
         texts = source.read_text(encoding="utf-8").split("\n")[:map_sentences]
-    report = _measured(split, {"bpe": split.pieces()[0].scheme}, maps, texts, roles)
+    report, sentences = _measured(split, {"bpe": split.pieces()[0].scheme}, texts, roles)
+    if maps is not None:
+        write_maps(maps, sentences)
     write_json(output, report)
     write_text(output.with_suffix(".csv"), heads_as_csv(report["heads"]))
     return report
@@ -237,14 +238,13 @@ def report_translations(
     targets, task, models = [hypothesis.tokens for hypothesis in best], translator.task, []
     task.datasets[TRANSLATIONS] = dataset_of(task, sources, targets)
     max_tokens = max(4096, *map(len, [*sources, *targets]))
-    with tempfile.TemporaryDirectory() as folder:
-        for checkpoint, name, model in zip(checkpoints, model_names(checkpoints), translator.models):
-            named = checkpoint, translator.corpus, TRANSLATIONS, TRANSLATIONS
-            split = Split(*named, model, task, max_tokens=max_tokens)
-            maps, log = Path(folder) / str(len(models)), log_beside(checkpoint)
-            statistics = _measured(split, {"target": "translation"}, maps, texts)
-            models.append(ModelAnalysis(name, statistics, log and read_trajectories(log), Maps(maps)))
-        write_report(models, path, len(texts))
+    for checkpoint, name, model in zip(checkpoints, model_names(checkpoints), translator.models):
+        named = checkpoint, translator.corpus, TRANSLATIONS, TRANSLATIONS
+        split = Split(*named, model, task, max_tokens=max_tokens)
+        statistics, maps = _measured(split, {"target": "translation"}, texts)
+        log = log_beside(checkpoint)
+        models.append(ModelAnalysis(name, statistics, log and read_trajectories(log), maps))
+    write_report(models, path, len(texts))
 
 
 def statistics_summary(report: dict, output: Path, maps: Path | None) -> str:

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import UserError
-from ..files import OPENERS, markdown, mean_and_deviation, read_json
-from .maps import Maps
+from ..files import markdown, mean_and_deviation, read_json
+from .maps import Maps, SentenceMaps
 from .trajectories import Trajectories, read_trajectories
 
 
@@ -27,8 +27,8 @@ def result_file(checkpoint: Path, subset: str, ending: str) -> Path:
 
 def beside(statistics_file: Path, ending: str) -> Path:
     """The path of another result, such as ``attention``, of the model and split of some statistics."""
-    stem = statistics_file.with_suffix("") if statistics_file.suffix in OPENERS else statistics_file
-    return statistics_file.with_name(f"{stem.name.removesuffix('.json').removesuffix('.heads')}.{ending}")
+    stem = statistics_file.name.partition(".heads")[0].removesuffix(".json")
+    return statistics_file.with_name(f"{stem}.{ending}")
 
 
 def log_beside(path: Path) -> Path | None:
@@ -52,7 +52,7 @@ class ModelAnalysis:
     name: str
     statistics: dict
     trajectories: Trajectories | None = None
-    maps: Maps | None = None
+    maps: Maps | list[SentenceMaps] | None = None
 
 
 def read_model(
@@ -83,7 +83,7 @@ def check_models(models: Iterable[ModelAnalysis]) -> None:
     for model in models:
         results.append((model.name, model.statistics.get("corpus"), model.statistics.get("subset")))
         if model.maps is not None:
-            results.append((model.maps.folder, model.maps[0].corpus, model.maps[0].subset))
+            results.append((f"maps of {model.name}", model.maps[0].corpus, model.maps[0].subset))
     check_same_split(results)
 
 
@@ -203,12 +203,9 @@ def text_table(rows: Iterable[Iterable], headers: Sequence[str] = ()) -> str:
 
 def heads_as_csv(heads: Sequence[dict]) -> str:
     """The rows of the heads as CSV, without lists; roles are joined by semicolons."""
-    rows = [
-        {name: value for name, value in row.items() if not isinstance(value, list)}
-        | {"roles": "; ".join(row["roles"])}
-        for row in heads
-    ]
-    return csv_text([list(rows[0]), *(row.values() for row in rows)])
+    columns = [name for name, value in heads[0].items() if not isinstance(value, list)]
+    rows = ([*(row[name] for name in columns), "; ".join(row["roles"])] for row in heads)
+    return csv_text([[*columns, "roles"], *rows])
 
 
 def csv_text(rows: Iterable[Iterable]) -> str:

@@ -28,11 +28,6 @@ class Attention:
         """Mask of the queries, (B, T)."""
         return self.possible.any(-1)
 
-    @cached_property
-    def merging(self) -> tuple[Tensor, Tensor]:
-        """See :func:`.measures.subword_merging`."""
-        return measures.subword_merging(self.weights, self.query.word)
-
 
 Values = tuple[Tensor, Tensor]
 """Values (B, H, N), and a mask (B, N) of those of the N items of a sentence that have a value."""
@@ -106,7 +101,7 @@ def subword_merging_split(attention: Attention) -> Values | None:
 def _merging(attention: Attention, more_pieces_than: int) -> Values | None:
     if not attention.within:
         return None
-    values, pieces = attention.merging
+    values, pieces = measures.subword_merging(attention.weights, attention.query.word)
     return values, pieces > more_pieces_than
 
 

@@ -26,7 +26,6 @@ from ..errors import UserError
 from ..files import read_json, shown, write_json
 from .alignment import QUERIES, Link, align_split, candidates, links, pharaoh, run_candidates
 from .capture import dataset_of, on_device, open_split
-from .words import detect_scheme
 
 SUBSET = "valid"
 SENTENCES = 1000  # of it
@@ -73,35 +72,23 @@ def _place(checkpoint: Path) -> Path:
     return checkpoint.parent / "alignment" / f"{checkpoint.stem}.json"
 
 
-def choice_for(checkpoint: Path, corpus: Corpus, *, cpu: bool = False) -> str:
-    """The remembered choice, or else the candidate whose links tell most of the target words of validation.
+def choice_for(checkpoint: Path, corpus: Corpus, head: str | None = None, *, cpu: bool = False) -> str:
+    """The choice of ``head`` (:func:`parse_choice`), that which is remembered, or the best on validation.
 
-    Candidates are compared at the step that predicts a word and at the one that reads it. The choice is
-    remembered then, if the folder can be written to.
-
-    Raises:
-        UserError: the model has no context attention, or the corpus no validation split.
+    The best is the candidate whose links tell most of the target words (:func:`~.alignment.told_bits`), at
+    the step that predicts a word or at the one that reads it. It is remembered, if the folder can be written
+    to. Raises UserError if the model has no context attention, or the corpus no validation split.
     """
-    choice = remembered(checkpoint)
+    choice = remembered(checkpoint) if head is None else parse_choice(head)
     if choice is None:
         split, bits = open_split(checkpoint, corpus, SUBSET, sentences=SENTENCES, cpu=cpu), {}
         for query in QUERIES:
-            samples = split.samples("alignment", in_order=True)
-            rows = align_split(split.model, samples, *split.pieces(), query=query)["candidates"]
+            rows = align_split(split, query=query)["candidates"]
             bits |= {f"{row['name']}@{query}": row["bits"] for row in rows if row["bits"] is not None}
         choice = max(bits, key=bits.__getitem__)
         with contextlib.suppress(UserError):  # else it is found anew each time
             remember(checkpoint, choice, "bits")
     return choice
-
-
-def choices_for(
-    checkpoints: Sequence[Path], corpus: Corpus, head: str | None = None, *, cpu: bool = False
-) -> list[str]:
-    """The choice of each checkpoint: that of ``head`` (:func:`parse_choice`), or else :func:`choice_for`."""
-    if head is not None:
-        return [parse_choice(head)] * len(checkpoints)
-    return [choice_for(checkpoint, corpus, cpu=cpu) for checkpoint in checkpoints]
 
 
 class TranslationAligner:
@@ -193,15 +180,10 @@ def words_of(text: str, pieces: Sequence[str | None]) -> list[int]:
 
 def _texts(dictionary: Dictionary) -> list[str | None]:
     """The characters of each symbol, without marks of words; None for symbols that are no part of a text."""
-    scheme, texts = detect_scheme(dictionary), []
-    for index, symbol in enumerate(dictionary.symbols):
-        if symbol in SEPARATORS or (index < dictionary.nspecial and index != dictionary.unk()):
-            texts.append(None)
-        elif index == dictionary.unk():
-            texts.append(_UNKNOWN)
-        else:
-            texts.append(symbol.removesuffix("@@") if scheme == "subword_nmt" else symbol.replace("▁", ""))
-    return texts
+    texts: list[str | None] = [symbol.replace("▁", "").removesuffix("@@") for symbol in dictionary.symbols]
+    texts[: dictionary.nspecial] = [None] * dictionary.nspecial
+    texts[dictionary.unk()] = _UNKNOWN
+    return [None if symbol in SEPARATORS else text for symbol, text in zip(dictionary.symbols, texts)]
 
 
 def _placed(tokens: Tensor, words: list[list[int]], padding: int) -> Tensor:

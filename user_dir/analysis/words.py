@@ -93,9 +93,7 @@ class Pieces:
         return symbol.removesuffix(_GOES_ON) if self.scheme == "subword_nmt" else symbol
 
     def _look_up(self, table: str, tokens: Tensor) -> Tensor:
-        if self._tables[table].device != tokens.device:
-            self._tables = {name: values.to(tokens.device) for name, values in self._tables.items()}
-        return self._tables[table][tokens]
+        return self._tables[table].to(tokens.device)[tokens]
 
     def words(self, tokens: Tensor, *, part_punctuation: bool = True) -> Tensor:
         """Index of each token's word in its sentence, from 0; −1 for tokens outside words: (B, T) → (B, T).

@@ -6,11 +6,10 @@ A module has ``main(argv)`` and, where Ctrl-C deserves more than "interrupted", 
 from __future__ import annotations
 
 import argparse
-import ast
 import functools
 import importlib
 import sys
-from pathlib import Path
+from types import ModuleType
 
 from .. import __version__
 from ..errors import UserError
@@ -28,16 +27,20 @@ def console() -> None:
 
 def run(command: str) -> None:
     """Run a subcommand with the arguments of this process, and exit."""
-    module = importlib.import_module(f".{command}", __name__)
+    module = _module(command)
     main = functools.partial(_with_requirements, module.main)
     run_command(main, getattr(module, "INTERRUPTED", "interrupted"))
+
+
+def _module(command: str) -> ModuleType:
+    return importlib.import_module(f".{command}", __name__)
 
 
 def _dispatch() -> None:
     parser = argparse.ArgumentParser(
         prog="adaptively-sparse",
         description="Adaptively sparse Transformers: from a corpus to translations and heads.",
-        epilog="\n".join(f"  {name:<11}{_summary(name)}" for name in COMMANDS),
+        epilog="\n".join(f"  {name:<11}{_module(name).__doc__.splitlines()[0]}" for name in COMMANDS),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="adaptively-sparse [--version] COMMAND …    (COMMAND --help explains a command)",
     )
@@ -49,12 +52,6 @@ def _dispatch() -> None:
         return
     sys.argv = [f"adaptively-sparse {command}", *sys.argv[2:]]
     run(command)
-
-
-def _summary(command: str) -> str:
-    """The first line of a module's docstring, without importing it."""
-    source = Path(__file__).with_name(f"{command}.py").read_text(encoding="utf-8")
-    return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
 
 
 def _with_requirements(main) -> None:

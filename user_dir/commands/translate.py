@@ -27,14 +27,12 @@ import contextlib
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from itertools import islice
 from lzma import LZMAError
 from pathlib import Path
 
 from .options import Parser, plain_name, positive, real
 
-CHUNK = 2000  # lines of a file that are sorted by length and translated together
-BLOCK = 1 << 16  # bytes of a pipe that are
+BLOCK = 1 << 18  # bytes of a file or pipe whose lines are sorted by length and translated together
 OPTIONS = ("data", "cpu", "int8", "beam", "length_penalty", "max_len_a", "max_len_b", "max_tokens")
 OPTIONS += ("new_piece_penalty",)  # of the translator
 
@@ -96,9 +94,10 @@ def main(argv=None) -> None:
     options = {option: getattr(args, option) for option in OPTIONS}
     translator = Translator(checkpoints, corpus, load=load, nbest=args.nbest or 1, **options)
     if args.alignment:
-        from ..analysis.translation_links import TranslationAligner, choices_for
+        from ..analysis.translation_links import TranslationAligner, choice_for
 
-        choices = choices_for(checkpoints, translator.corpus, args.alignment_head, cpu=args.cpu)
+        given = translator.corpus, args.alignment_head
+        choices = [choice_for(checkpoint, *given, cpu=args.cpu) for checkpoint in checkpoints]
         print(f"aligned by {', '.join(choices)}", file=sys.stderr)
         align = TranslationAligner(translator.models, translator.task, choices, args.max_tokens)
     with contextlib.ExitStack() as stack:
@@ -120,13 +119,12 @@ def main(argv=None) -> None:
 def chunks_of(args: argparse.Namespace) -> Iterator[list[bytes]]:
     """Lists of lines to translate together, in order."""
     from ..errors import UserError
+    from ..files import open_binary
 
     if args.sentences:
         return iter([[sentence.encode() for sentence in args.sentences]])
     if args.input:
-        if not args.input.is_file():
-            raise UserError(f"no file {args.input}")
-        return lines_of(args.input)
+        return arriving_lines(open_binary(args.input))
     if sys.stdin is None:
         raise UserError("there is nothing to translate: standard input is closed")
     if sys.stdin.isatty():
@@ -134,26 +132,18 @@ def chunks_of(args: argparse.Namespace) -> Iterator[list[bytes]]:
     return arriving_lines(sys.stdin.buffer)
 
 
-def lines_of(path: Path) -> Iterator[list[bytes]]:
-    """The lines of a file, plain or compressed, many at once."""
-    from ..errors import UserError
-    from ..files import open_binary
-
-    try:
-        with open_binary(path) as file:
-            while lines := list(islice(file, CHUNK)):
-                yield lines
-    except (OSError, EOFError, LZMAError):
-        raise UserError(f"cannot read {path}, or it is damaged") from None
-
-
 def arriving_lines(file) -> Iterator[list[bytes]]:
-    """The lines of a pipe or terminal as they arrive, several at once if they are there."""
+    """The lines of a file, a pipe or a terminal as they arrive, several at once if they are there."""
+    from ..errors import UserError
+
     rest = b""
-    while block := file.read1(BLOCK):
-        *lines, rest = (rest + block).split(b"\n")
-        if lines:
-            yield lines
+    try:
+        while block := file.read1(BLOCK):
+            *lines, rest = (rest + block).split(b"\n")
+            if lines:
+                yield lines
+    except (OSError, EOFError, LZMAError) as error:
+        raise UserError(f"cannot read the input: {error}") from None
     if rest:
         yield [rest]
 

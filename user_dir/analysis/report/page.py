@@ -110,7 +110,7 @@ def _trajectories(trajectories: Trajectories) -> dict | None:
     }
 
 
-def _maps(maps: Maps, sentences: int) -> dict:
+def _maps(maps: Maps | list[SentenceMaps], sentences: int) -> dict:
     return {
         "shape": {name: list(weights.shape[:2]) for name, weights in maps[0].weights.items()},
         "sentences": [_sentence(each) for each in islice(maps, sentences)],
