@@ -9,7 +9,7 @@ import pytest
 from examples import lightness, panels, sentence, statistics, write_alpha_log
 
 from user_dir.analysis import plots
-from user_dir.analysis.plots import WEIGHT_COLOURS, Panel, head_maps, panel
+from user_dir.analysis.plots import WEIGHT_COLOURS, head_maps
 from user_dir.analysis.results import ModelAnalysis
 from user_dir.analysis.trajectories import read_trajectories
 from user_dir.attention.types import ATTENTION_TYPES, TITLES
@@ -125,20 +125,19 @@ def test_figures_are_saved_completely_and_reproducibly(tmp_path):
 
 def test_exact_zeros_are_empty():
     maps = sentence()
-    shown = [
-        Panel(name, maps.head(name, 1, 2), maps.queries(name), maps.keys(name))
-        for name in ("decoder_context", "decoder_self")
-    ]
-    figure = head_maps(shown)
-    for axes, (title, weights, queries, keys, *_) in zip(panels(figure), shown):
+    shown = ("decoder_context", "decoder_self")
+    figure = head_maps([(maps, (name, 1, 2), "ours") for name in shown])
+    for axes, name in zip(panels(figure), shown):
+        weights, keys = maps.head(name, 1, 2), maps.keys(name)
         assert not axes.images, "a picture of pixels, which viewers blur"
         drawn = axes.collections[0].get_array()
         assert (np.ma.getmaskarray(drawn) == (weights == 0)).all()
         assert np.allclose(drawn.filled(0), weights)
         assert axes.yaxis_inverted()
-        assert axes.get_title() == title
+        alpha = maps.alphas[name][1, 2]
+        assert axes.get_title() == f"ours\n{TITLES[name]}\nlayer 1, head 2, α = {alpha:.2f}"
         assert [tick.get_text() for tick in axes.get_xticklabels()] == keys
-        assert len(axes.get_yticklabels()) == len(queries)
+        assert len(axes.get_yticklabels()) == len(maps.target)
     colours = WEIGHT_COLOURS
     assert tuple(colours.get_bad())[:3] == (1, 1, 1)
     shades = [lightness(colours(weight)[:3]) for weight in np.linspace(0, 1, 50)]
@@ -148,7 +147,7 @@ def test_exact_zeros_are_empty():
 
 def test_rows_of_the_decoder_are_the_tokens_that_it_writes():
     maps = sentence()
-    figure = head_maps([panel(maps, (kind, 1, 2)) for kind in ATTENTION_TYPES])
+    figure = head_maps([(maps, (kind, 1, 2), "") for kind in ATTENTION_TYPES])
     expected = (
         (maps.source, "query", "key"),
         (maps.target, "query: the token written", "key: the token read"),

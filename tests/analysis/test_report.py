@@ -18,7 +18,7 @@ import pytest
 from browser import chromium, drawn, opened
 from examples import sentence, statistics, write_alpha_log, write_maps
 
-from user_dir.analysis.maps import Maps
+from user_dir.analysis.maps import read_maps
 from user_dir.analysis.report import write_report
 from user_dir.analysis.report.page import quantised, report_data, report_page, script_safe
 from user_dir.analysis.results import ModelAnalysis
@@ -41,7 +41,7 @@ def model(folder, name="ours", layers=2, heads=3, seed=0, sentences=None) -> Mod
         name,
         statistics(layers, heads, seed, f"{name}.pt"),
         read_trajectories(log),
-        Maps(write_maps(folder / name, sentences)),
+        read_maps(write_maps(folder / name, sentences)),
     )
 
 

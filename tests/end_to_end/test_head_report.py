@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from commands import of, page_data, read_alpha_log, refused, script
 
-from user_dir.analysis.maps import Maps
+from user_dir.analysis.maps import read_maps
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +53,7 @@ def test_report_computes_what_is_missing_and_names_the_page(reported, corpus, tm
     script("report", *where, "--subset", "test", "--sentences", "4")
     found = page_data(tmp_path / "heads.html")
     assert (found["about"]["subset"], found["about"]["update"]) == ("test", 12)
-    maps = [Maps(checkpoint.with_suffix(f".{subset}.attention")) for subset in ("valid", "test")]
+    maps = [read_maps(checkpoint.with_suffix(f".{subset}.attention")) for subset in ("valid", "test")]
     assert [(each[0].corpus, each[0].subset) for each in maps] == [("toy", "valid"), ("toy", "test")]
     assert found["maps"]["sentences"][0]["source"] == maps[1][0].source != maps[0][0].source
     assert maps[1][0].alphas["encoder_self"].shape == (2, 4)

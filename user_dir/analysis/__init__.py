@@ -7,8 +7,8 @@
     write_report([model], "heads.html")  # one page that needs no network
 """
 
-from .maps import Maps
+from .maps import read_map, read_maps
 from .report import write_report
 from .results import ModelAnalysis, read_model
 
-__all__ = ["Maps", "ModelAnalysis", "read_model", "write_report"]
+__all__ = ["ModelAnalysis", "read_map", "read_maps", "read_model", "write_report"]

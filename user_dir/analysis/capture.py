@@ -27,12 +27,11 @@ from ..models.settings import family
 from ..models.transformer import from_stock
 from ..translation import loading
 from ..translation.loading import translation_direction
+from .maps import Head
 from .words import Pieces
 
 OURS = ("adaptively_sparse_transformer", "adaptively_sparse_post_editor")
 """Our translation models."""
-Head = tuple[str, int, int]
-"""A head: attention type, layer and head, the latter two counted from 0."""
 
 
 def load_model(checkpoint: str | Path, corpus: Corpus, *, language: str | None = None, cpu: bool = False):

@@ -16,7 +16,8 @@ import torch
 from tqdm import tqdm
 
 from ..files import write_json
-from .capture import Head, Split, all_heads, masked_heads, negative_log_likelihood
+from .capture import Split, all_heads, masked_heads, negative_log_likelihood
+from .maps import Head
 from .measuring import head_statistics
 from .results import by_attention, head_name, head_of, rounded, text_table
 

@@ -10,7 +10,7 @@ reference, since decoding is teacher-forced); ``text``, the source before segmen
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,8 @@ SIDES = {
     "decoder_context": ("target_input", "source"),
 }
 """The tokens of the queries and of the keys, by attention type."""
+Head = tuple[str, int, int]
+"""A head: attention type, layer and head, the latter two counted from 0."""
 _TOKENS = ("source", "target_input", "target")
 _NAMES = ("text", "corpus", "subset")
 
@@ -43,10 +45,6 @@ class SentenceMaps:
     corpus: str = ""
     subset: str = ""
 
-    def queries(self, attention_type: str) -> list[str]:
-        """The T query tokens."""
-        return getattr(self, SIDES[attention_type][0])
-
     def keys(self, attention_type: str) -> list[str]:
         """The S key tokens."""
         return getattr(self, SIDES[attention_type][1])
@@ -60,35 +58,25 @@ class SentenceMaps:
         return weights[layer, head]
 
 
-class Maps:
-    """The sentences of a folder of attention maps, read on access: ``maps[3]``, ``len(maps)``."""
+def read_maps(folder: Path) -> list[SentenceMaps]:
+    """Read the maps of all sentences in a folder; raises UserError if there are none, or one is damaged."""
+    files = _files(folder)
+    if not files:
+        raise UserError(f"no attention maps {folder}; heads.py --dump-attention writes them")
+    return list(map(read_map, files))
 
-    def __init__(self, folder: str | Path):
-        self.folder = Path(folder)
-        self._files = _files(self.folder)
-        if not self._files:
-            raise UserError(f"no attention maps {folder}; heads.py --dump-attention writes them")
 
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def __iter__(self) -> Iterator[SentenceMaps]:
-        return (self[number] for number in range(len(self)))
-
-    def __getitem__(self, number: int) -> SentenceMaps:
-        """Read sentence ``number``; raises UserError if it is out of range or cannot be read."""
-        if not 0 <= number < len(self):
-            raise UserError(f"{self.folder} has no sentence {number}: it has sentences 0 to {len(self) - 1}")
-        path = self._files[number]
-        try:
-            with np.load(path) as arrays:
-                return SentenceMaps(
-                    weights={name: arrays[name] for name in ATTENTION_TYPES if name in arrays},
-                    alphas={name: arrays[f"alpha/{name}"] for name in ATTENTION_TYPES if name in arrays},
-                    **{name: arrays[name].tolist() for name in (*_TOKENS, *_NAMES)},
-                )
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise UserError(f"cannot read the attention maps {path}: {error}") from None
+def read_map(path: Path) -> SentenceMaps:
+    """Read the maps of a sentence; raises UserError if that is not possible."""
+    try:
+        with np.load(path) as arrays:
+            return SentenceMaps(
+                weights={name: arrays[name] for name in ATTENTION_TYPES if name in arrays},
+                alphas={name: arrays[f"alpha/{name}"] for name in ATTENTION_TYPES if name in arrays},
+                **{name: arrays[name].tolist() for name in (*_TOKENS, *_NAMES)},
+            )
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise UserError(f"cannot read the attention maps {path}: {error}") from None
 
 
 def _files(folder: Path) -> list[Path]:

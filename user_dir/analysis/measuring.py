@@ -14,7 +14,7 @@ from ..files import write_json, write_text
 from ..translation.translator import Hypothesis, Translator
 from . import measures
 from .capture import Split, captured_attention, dataset_of, output_norms, possible_pairs, run
-from .maps import SIDES, Maps, SentenceMaps, sentence_maps, write_maps
+from .maps import SIDES, SentenceMaps, sentence_maps, write_maps
 from .report import write_report
 from .results import (
     ModelAnalysis,
@@ -163,7 +163,7 @@ def head_statistics(split: Split, each_batch: Callable[[dict, dict], None] | Non
     """
     statistics = Statistics(split.model, *split.pieces(), split.padding)
     with captured_attention(split.model) as captured:
-        for sample in split.samples("statistics", in_order=each_batch is not None):
+        for sample in split.samples(in_order=each_batch is not None):
             run(split.model, sample)
             statistics.add(sample, captured)
             if each_batch is not None:
@@ -251,7 +251,7 @@ def statistics_summary(report: dict, output: Path, maps: Path | None) -> str:
     """Tables of the heads and their roles, and the files that :func:`write_statistics` wrote."""
     lines = [head_table(report["heads"]), role_table(report["roles"]), ""]
     if maps:
-        lines.append(f"attention maps of {len(Maps(maps))} sentences: {maps}")
+        lines.append(f"attention maps of {len(list(maps.glob('*.npz')))} sentences: {maps}")
     table = output.with_suffix(".csv").name
     lines.append(f"statistics over {report['sentences']} sentences: {output} and {table}")
     return "\n".join(lines)

@@ -10,7 +10,6 @@ import unicodedata
 from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import NamedTuple
 
 import matplotlib
 import numpy as np
@@ -24,7 +23,7 @@ from matplotlib.ticker import MaxNLocator
 from ..attention.types import ATTENTION_TYPES, TITLES
 from ..errors import UserError
 from ..files import atomic_write
-from .maps import SentenceMaps
+from .maps import Head, SentenceMaps
 from .results import ModelAnalysis, by_attention
 from .trajectories import Trajectories
 
@@ -45,6 +44,12 @@ WEIGHT_COLOURS = LinearSegmentedColormap.from_list(
 """From light blue, distinct from white paper, for weights just above 0, to dark blue for 1."""
 _PANEL = 2.4  # inches
 _CELL = 0.17  # inches of a weight in a heat map; keeps tokens legible
+_AXES = {
+    "encoder_self": ("query", "key"),
+    "decoder_self": ("query: the token written", "key: the token read"),
+    "decoder_context": ("query: the token written", "key: the source token"),
+}
+"""The labels of rows and columns of a map."""
 _ORDERS = {
     "importance": "least important first",
     "density": "densest first",
@@ -284,59 +289,30 @@ def _legend(figure: Figure, panels: np.ndarray) -> None:
     entries = {}
     for axes in panels.flat:
         entries |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels())}
-    longest = 0.065 * max(map(len, entries))  # inches at this font size
-    columns = max(1, min(len(entries), 6, int(figure.get_figwidth() / (0.5 + longest))))
-    figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns, frameon=False)
-
-
-class Panel(NamedTuple):
-    """A map to draw."""
-
-    title: str
-    weights: np.ndarray  # (T, S)
-    queries: list[str]  # the names of the T rows
-    keys: list[str]  # the names of the S columns
-    rows: str = "query"
-    columns: str = "key"
-
-
-def panel(sentence: SentenceMaps, head: tuple[str, int, int], model: str = "") -> Panel:
-    """The map of a head: attention type, layer and head. Its title names ``model`` and α.
-
-    A row of the decoder is named by the token that it writes, not by the one before, which is its query.
-
-    Raises:
-        UserError: there is no such head.
-    """
-    kind, layer, number = head
-    weights = sentence.head(kind, layer, number)
-    alpha = sentence.alphas[kind][layer, number]
-    title = f"{TITLES[kind]}\nlayer {layer}, head {number}, α = {alpha:.2f}"
-    title = f"{model}\n{title}" if model else title
-    if kind == "encoder_self":
-        return Panel(title, weights, sentence.queries(kind), sentence.keys(kind))
-    columns = "key: the token read" if kind == "decoder_self" else "key: the source token"
-    return Panel(title, weights, sentence.target, sentence.keys(kind), "query: the token written", columns)
+    style = {"ncols": min(len(entries), 3), "frameon": False}
+    figure.legend(entries.values(), entries.keys(), loc="outside lower center", **style)
 
 
 @styled
-def head_maps(maps: Sequence[Panel], columns: int | None = None) -> Figure:
+def head_maps(maps: Sequence[tuple[SentenceMaps, Head, str]], columns: int | None = None) -> Figure:
     """Vector heat maps; weights of exactly zero are left in the paper's colour.
 
-    There are ``columns`` maps, or all, side by side.
+    ``maps``: sentence, head and the name of its model, which may be empty; ``columns`` of them, or all, are
+    side by side. A row of the decoder is named by the token that it writes, not by the one before, which is
+    its query. Raises UserError if there is no such head.
     """
     columns = min(columns or len(maps), len(maps))
     rows = -(-len(maps) // columns)
-    widths = [max(1.0, *(_CELL * len(shown.keys) for shown in maps[i::columns])) for i in range(columns)]
-    in_rows = [maps[i * columns : (i + 1) * columns] for i in range(rows)]
-    heights = [max(1.0, *(_CELL * len(shown.queries) for shown in row)) for row in in_rows]
+    shapes = [_CELL * np.array(sentence.head(*head).shape) for sentence, head, _ in maps]
+    heights = [max(1.0, *(shape[0] for shape in shapes[i * columns :][:columns])) for i in range(rows)]
+    widths = [max(1.0, *(shape[1] for shape in shapes[i::columns])) for i in range(columns)]
     # 0.9 inches next to a map and 1.1 above and below for its tokens, 0.6 for the colour bar.
     size = sum(widths) + 0.9 * columns + 0.6, sum(heights) + 1.1 * rows
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, width_ratios=widths, height_ratios=heights)
     for axes in grid.flat[len(maps) :]:
         axes.remove()
-    meshes = [_draw(axes, shown) for axes, shown in zip(grid.flat, maps)]
+    meshes = [_draw(axes, *each) for axes, each in zip(grid.flat, maps)]
     bar = figure.colorbar(meshes[-1], ax=list(grid.flat[: len(maps)]), shrink=0.6, aspect=25, pad=0.02)
     bar.set_label("attention weight (exactly 0: empty)")
     bar.set_ticks([0, 0.2, 0.4, 0.6, 0.8, 1], labels=["above 0", "0.2", "0.4", "0.6", "0.8", "1"])
@@ -344,12 +320,16 @@ def head_maps(maps: Sequence[Panel], columns: int | None = None) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, panel: Panel) -> QuadMesh:
-    title, weights, queries, keys, rows, columns = panel
+def _draw(axes: Axes, sentence: SentenceMaps, head: Head, model: str) -> QuadMesh:
+    kind, layer, number = head
+    alpha, (rows, columns) = sentence.alphas[kind][layer, number], _AXES[kind]
+    keys = sentence.keys(kind)
+    queries = sentence.source if kind == "encoder_self" else sentence.target
     style = {"cmap": WEIGHT_COLOURS, "vmin": 0, "vmax": 1, "edgecolors": "0.9", "linewidth": 0.4}
-    mesh = axes.pcolormesh(np.ma.masked_equal(weights, 0), **style)
+    mesh = axes.pcolormesh(np.ma.masked_equal(sentence.head(*head), 0), **style)
     axes.set(aspect="equal", xlabel=columns, ylabel=rows)
-    axes.set_title(title, fontsize=8)
+    title = f"{TITLES[kind]}\nlayer {layer}, head {number}, α = {alpha:.2f}"
+    axes.set_title(f"{model}\n{title}" if model else title, fontsize=8)
     axes.invert_yaxis()
     # Chinese, Japanese and Korean keys are upright, one character below the other.
     across = ["\n".join(key) if is_wide(key) else key for key in keys]

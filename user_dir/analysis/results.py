@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..files import markdown, mean_and_deviation, read_json
-from .maps import Maps, SentenceMaps
+from .maps import SentenceMaps, read_maps
 from .trajectories import Trajectories, read_trajectories
 
 
@@ -52,39 +52,34 @@ class ModelAnalysis:
     name: str
     statistics: dict
     trajectories: Trajectories | None = None
-    maps: Maps | list[SentenceMaps] | None = None
+    maps: Sequence[SentenceMaps] | None = None
 
 
 def read_model(
     name: str, statistics_file: str | Path, log: str | Path | None = None, maps: str | Path | None = None
 ) -> ModelAnalysis:
     """Read statistics and, if they are given, an α log and attention maps of one model."""
+    trajectories = read_trajectories(log) if log else None
     return ModelAnalysis(
-        name,
-        read_statistics(statistics_file),
-        read_trajectories(log) if log else None,
-        Maps(maps) if maps else None,
+        name, read_statistics(statistics_file), trajectories, read_maps(Path(maps)) if maps else None
     )
 
 
-def check_same_split(results: Iterable[tuple[str | Path, str | None, str | None]]) -> None:
-    """Raise UserError unless all results are of one split: for each its name, its corpus and subset."""
-    splits: dict[str, str | Path] = {}
-    for name, corpus, subset in results:
-        splits.setdefault(f"{corpus}, {subset}", name)
-    if len(splits) > 1:
-        names = " and ".join(f"{name} ({split})" for split, name in splits.items())
-        raise UserError(f"different splits cannot be combined: {names}; see --subset")
+def check_same_split(splits: dict[str, tuple[str | None, str | None]]) -> None:
+    """Raise UserError unless all results, by their names, are of one split: corpus and subset."""
+    if len(set(splits.values())) > 1:
+        named = (f"{name} ({corpus}, {subset})" for name, (corpus, subset) in splits.items())
+        raise UserError(f"different splits cannot be combined: {' and '.join(named)}; see --subset")
 
 
 def check_models(models: Iterable[ModelAnalysis]) -> None:
     """Raise UserError unless the statistics and maps of all models are of one split."""
-    results = []
+    splits = {}
     for model in models:
-        results.append((model.name, model.statistics.get("corpus"), model.statistics.get("subset")))
-        if model.maps is not None:
-            results.append((f"maps of {model.name}", model.maps[0].corpus, model.maps[0].subset))
-    check_same_split(results)
+        splits[model.name] = model.statistics.get("corpus"), model.statistics.get("subset")
+        for sentence in (model.maps or [])[:1]:
+            splits[f"maps of {model.name}"] = sentence.corpus, sentence.subset
+    check_same_split(splits)
 
 
 def model_names(paths: Sequence[Path], names: Sequence[str | None] | None = None) -> list[str]:

@@ -114,15 +114,15 @@ def plot_alphas(log: Path, output: Path, file_format: str) -> None:
 
 def plot_maps(args: argparse.Namespace, output: Path) -> None:
     """Draw the attention of heads of models on sentences, and write the figure."""
-    from ..analysis.plots import head_maps, panel, save
+    from ..analysis.plots import head_maps, save
     from ..analysis.results import check_same_split, model_names
 
     names = model_names(args.files, args.name)
     models, panels = [maps_of(path, args.sentence) for path in args.files], []
-    check_same_split((name, maps[0].corpus, maps[0].subset) for name, maps in zip(names, models))
+    check_same_split({name: (maps[0].corpus, maps[0].subset) for name, maps in zip(names, models)})
     for sentences, chosen in itertools.product(zip(*models), args.head):
         for name, maps, head in zip(names, sentences, itertools.cycle(chosen)):
-            panels.append(panel(maps, head, name if len(models) > 1 else ""))
+            panels.append((maps, head, name if len(models) > 1 else ""))
     save(head_maps(panels, len(models) if len(models) > 1 else min(len(args.head), 4)), output)
     print(f"{len(panels)} maps: {output}")
 
@@ -130,13 +130,9 @@ def plot_maps(args: argparse.Namespace, output: Path) -> None:
 def maps_of(path: Path, sentences: list[str]) -> list:
     """The maps of sentences: of a checkpoint by their text, of a folder of maps by their numbers."""
     from ..analysis.loaded_model import LoadedModel
-    from ..analysis.maps import Maps
-    from ..errors import UserError
+    from ..analysis.maps import read_map
 
     if path.is_file():
         model = LoadedModel(path)
         return [model.attention(sentence) for sentence in sentences]
-    maps = Maps(path)
-    if not all(map(str.isdecimal, sentences)):
-        raise UserError(f"--sentence: give numbers of sentences of {path}")
-    return [maps[int(sentence)] for sentence in sentences]
+    return [read_map(path / f"{number}.npz") for number in sentences]
