@@ -272,7 +272,7 @@ def test_a_head_that_the_model_lacks_is_named():
     model = helpers.build(FLAGS).eval()
     for name in ("layer2-head0", "alignment"):
         with pytest.raises(UserError, match=f"no {name} .*layer0-head0, .*all$"):
-            TranslationAligner([model], Task, [f"{name}@output"], 4096)
+            TranslationAligner([model], Task, [f"{name}@output"], 4096)(*pairs())
 
 
 def test_choices_that_are_given():

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -185,11 +186,8 @@ def captured_attention(model, types: Sequence[str] = ATTENTION_TYPES) -> Iterato
     def ask_for_weights(module: nn.Module, args, kwargs):
         return args, {**kwargs, "need_weights": True, "need_head_weights": True}
 
-    def keep(layers: list, layer: int):
-        def hook(module: nn.Module, args, output):
-            layers[layer] = output[1].detach().transpose(0, 1)  # (H, B, T, S) → (B, H, T, S)
-
-        return hook
+    def keep(layers: list, layer: int, module: nn.Module, args, output) -> None:
+        layers[layer] = output[1].detach().transpose(0, 1)  # (H, B, T, S) → (B, H, T, S)
 
     with ExitStack() as hooks:
         for attention_type, attentions in model.attentions().items():
@@ -198,7 +196,7 @@ def captured_attention(model, types: Sequence[str] = ATTENTION_TYPES) -> Iterato
             layers = captured[attention_type] = [torch.empty(0)] * len(attentions)
             for layer, attention in enumerate(attentions):
                 hooks.callback(attention.register_forward_pre_hook(ask_for_weights, with_kwargs=True).remove)
-                hooks.callback(attention.register_forward_hook(keep(layers, layer)).remove)
+                hooks.callback(attention.register_forward_hook(partial(keep, layers, layer)).remove)
         yield captured
 
 

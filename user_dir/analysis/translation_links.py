@@ -24,7 +24,7 @@ from ..corpora.download import sha256
 from ..corpora.pieces import SEPARATORS
 from ..errors import UserError
 from ..files import read_json, shown, write_json
-from .alignment import QUERIES, Link, align_split, candidates, links, pharaoh, run_candidates
+from .alignment import QUERIES, Link, align_split, links, pharaoh, run_candidates
 from .capture import dataset_of, on_device, open_split
 
 SUBSET = "valid"
@@ -95,26 +95,20 @@ class TranslationAligner:
     """Links between words, which white space parts, by what the models attend to as they read translations.
 
     ``choices`` has one for each of ``models``, whose weights are averaged, and ``task`` is theirs;
-    ``max_tokens`` is of a batch, on one side. Raises UserError if a model has no such candidate.
+    ``max_tokens`` is of a batch, on one side.
     """
 
     def __init__(self, models: Sequence, task, choices: Sequence[str], max_tokens: int):
         self._models, self._task, self._max_tokens = models, task, max_tokens
         self._choices = [choice.split("@") for choice in choices]
         self._texts = [_texts(task.source_dictionary), _texts(task.target_dictionary)]
-        for model, (name, _) in zip(models, self._choices):
-            shapes = [torch.empty(1, each.num_heads, 0, 0) for each in model.attentions()["decoder_context"]]
-            latent = None if model.alignment is None else torch.empty(1, 0, 0)
-            names = [candidate for candidate, *_ in candidates(shapes, latent)]
-            if name not in names:
-                raise UserError(f"the model has no {name} to align with, only {', '.join(names) or 'none'}")
 
     @torch.no_grad()
     def __call__(self, sentences: list[str], encoded: list[np.ndarray], translations) -> list[list[str]]:
         """The links of each hypothesis of each sentence, as :func:`~.alignment.pharaoh` writes them.
 
         ``encoded`` are the tokens of the sentences, and ``translations`` has lists of hypotheses, of
-        :class:`~..translation.translator.Translator`.
+        :class:`~..translation.translator.Translator`. Raises UserError if a model has no such candidate.
         """
         pairs = [
             (sentence, tokens, hypothesis)
@@ -149,7 +143,11 @@ class TranslationAligner:
         total = 0
         for model, (chosen, query) in zip(self._models, self._choices):
             named = run_candidates(model, sample, query_words[query], key, query)
-            total = total + next(weights for name, _, weights in named if name == chosen)
+            weights = {name: weights for name, _, weights in named}
+            if chosen not in weights:
+                names = ", ".join(weights) or "none"
+                raise UserError(f"the model has no {chosen} to align with, only {names}")
+            total = total + weights[chosen]
         return links(total)
 
     def _pieces(self, side: int, tokens: np.ndarray) -> list[str | None]:

@@ -59,8 +59,6 @@ def _with_requirements(main) -> None:
     try:
         main()
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == __name__.partition(".")[0]:
-            raise
         raise UserError(
             f"this command needs {error.name}, which is not installed: "
             "pip install 'adaptively-sparse[analysis]'"

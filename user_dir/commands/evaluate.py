@@ -9,11 +9,6 @@ from pathlib import Path
 
 from .options import Parser, plain_name, real
 
-_CASE = {
-    "ignored": "ignored in all scores, because the pieces have no capitals",
-    "from_translation": "copied from the machine translation, because the pieces have no capitals",
-}
-
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
@@ -82,16 +77,16 @@ def described(scores: dict) -> str:
             lines.append(f"  {told}: {len(numbers)} ({first_few([line - 1 for line in numbers])})")
     lines.append(f"  references: {scores['references']}")
     if "case" in scores:
-        lines.append(f"  case: {_CASE[scores['case']]}")
-    lines.append(f"  BLEU {scores['bleu']:.2f}  {scores['bleu_signature']}")
-    lines.append(f"  chrF {scores['chrf']:.2f}  {scores['chrf_signature']}")
-    lines.append(f"  TER  {scores['ter']:.2f}  {scores['ter_signature']}")
+        lines.append(f"  case: {scores['case'].replace('_', ' ')}, as the pieces have no capitals")
+    for name in ("BLEU", "chrF", "TER"):
+        score, signature = scores[name.lower()], scores[f"{name.lower()}_signature"]
+        lines.append(f"  {name:<4} {score:.2f}  {signature}")
     if "new_piece_penalties" in scores:
         tried = ", ".join(f"{penalty} {ter:.2f}" for penalty, ter in scores["new_piece_penalties"].items())
         lines.append(f"  penalty {scores['new_piece_penalty']:g} on new pieces; TER on valid: {tried}")
     if "uncorrected" in scores:
         before, changes, gain = scores["uncorrected"], scores["changes"], scores["gain"]
-        uncorrected = (f"{label} {before[label.lower()]:.2f}" for label in ("BLEU", "chrF", "TER"))
+        uncorrected = (f"{name} {before[name.lower()]:.2f}" for name in ("BLEU", "chrF", "TER"))
         lines.append("  uncorrected: " + "  ".join(uncorrected))
         counts = (f"{count} {change.replace('_', ' ')}" for change, count in changes.items())
         lines.append("  sentences: " + ", ".join(counts))
@@ -99,7 +94,6 @@ def described(scores: dict) -> str:
         lines.append(told if gain["per_edit"] is None else f"{told}, {gain['per_edit']:+.3f} each")
     if "tokenized_bleu" in scores:
         lines.append(f"  tokenized BLEU {scores['tokenized_bleu']:.2f}  {scores['tokenized_bleu_signature']}")
-        lines.append(
-            f"    on tokens of {scores['tokenized_bleu_tokens']}: not to be compared with BLEU above"
-        )
+        tokens = scores["tokenized_bleu_tokens"]
+        lines.append(f"    on tokens of {tokens}: not to be compared with BLEU above")
     return "\n".join(lines)

@@ -11,16 +11,14 @@ from pathlib import Path
 
 from ..errors import UserError
 
-INTERRUPTED, CLOSED_PIPE = 130, 141
-"""Exit statuses of a process that SIGINT or SIGPIPE ended, as a shell reports them."""
-
 
 def run_command(main: Callable[[], object], interrupted: str = "interrupted") -> None:
     """Call ``main()`` and exit: with status 0, or with one message on stderr and another status.
 
-    Status 1 is a :class:`UserError` or a file that the operating system refuses, 130 is Ctrl-C (with the
-    message ``interrupted``), and 141 that nobody reads stdout any more (``… | head``). Any other exception is
-    a bug and keeps its traceback. Characters that the terminal's encoding lacks are escaped.
+    Status 1 is a :class:`UserError` or a file that the operating system refuses; 130 is Ctrl-C (with the
+    message ``interrupted``), and 141 that nobody reads stdout any more (``… | head``), as a shell reports
+    both. Any other exception is a bug and keeps its traceback. Characters that the terminal's encoding lacks
+    are escaped.
     """
     logging.basicConfig(level=logging.INFO)  # otherwise fairseq makes all libraries log at DEBUG
     for stream in filter(None, (sys.stdout, sys.stderr)):
@@ -31,11 +29,11 @@ def run_command(main: Callable[[], object], interrupted: str = "interrupted") ->
             sys.stdout.flush()
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        sys.exit(130)
     except BrokenPipeError:
         # The interpreter flushes again at its end, and would report the same failure in its own words.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(CLOSED_PIPE)
+        sys.exit(141)
     except UserError as error:
         sys.exit(error.code)
     except OSError as error:
@@ -43,17 +41,10 @@ def run_command(main: Callable[[], object], interrupted: str = "interrupted") ->
     sys.exit(0)
 
 
-def whole_number(text: str) -> int:
-    """Type of an argument: a whole number from 0."""
-    if not text.isdecimal() or int(text) >= 2**63:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number")
-    return int(text)
-
-
 def positive(text: str) -> int:
     """Type of an argument: a whole number from 1."""
-    if whole_number(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not positive")
+    if not text.isdecimal() or not 1 <= int(text) < 2**63:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 1")
     return int(text)
 
 

@@ -16,8 +16,6 @@ after the lines before it are written; with --skip-bad-lines it becomes an empty
 
 --alignment links words, which white space parts, counted from 0: source-target. The head or layer that links
 best is found on validation text and remembered beside the checkpoint.
-
---report also draws what every head attends to on these sentences, while the decoder reads the translations.
 """
 
 from __future__ import annotations
@@ -33,8 +31,7 @@ from pathlib import Path
 from .options import Parser, plain_name, positive, real
 
 BLOCK = 1 << 18  # bytes of a file or pipe whose lines are sorted by length and translated together
-OPTIONS = ("data", "cpu", "int8", "beam", "length_penalty", "max_len_a", "max_len_b", "max_tokens")
-OPTIONS += ("new_piece_penalty",)  # of the translator
+OPTIONS = "data cpu int8 beam length_penalty max_len_a max_len_b max_tokens new_piece_penalty"
 
 
 def parse_args(argv=None) -> argparse.Namespace:
@@ -59,7 +56,8 @@ def parse_args(argv=None) -> argparse.Namespace:
     what += "(default: the best on validation)"
     parser.add("--alignment-head", str, what, metavar="LAYER:HEAD")
     parser.add("--max-tokens", positive, "tokens in a batch (default: 4096)", default=4096)
-    parser.add("--report", Path, "also write the head report", metavar="FILE.html")
+    what = "also write the head report: what every head attends to on these sentences and translations"
+    parser.add("--report", Path, what, metavar="FILE.html")
     parser.add_cpu_option()
     args = parser.parse_args(argv)
     if not args.path and not args.model:
@@ -91,7 +89,7 @@ def main(argv=None) -> None:
     load = align = None
     if args.report or (args.alignment and not args.int8):
         from ..analysis.capture import load_model as load
-    options = {option: getattr(args, option) for option in OPTIONS}
+    options = {option: getattr(args, option) for option in OPTIONS.split()}
     translator = Translator(checkpoints, corpus, load=load, nbest=args.nbest or 1, **options)
     if args.alignment:
         from ..analysis.translation_links import TranslationAligner, choice_for
