@@ -86,8 +86,8 @@ class LayerStatistics:
         union, _ = measures.support(attention.weights.amax(1, keepdim=True), attention.possible)
         self.counts.append(torch.cat([attended, union, pairs[:, None]], 1).cpu())  # (B, H + 2)
 
-    def rows(self) -> tuple[list[dict], dict]:
-        """The columns of each head that are computed from its weights, and those of the layer."""
+    def rows(self, alphas: Tensor, norms: Tensor) -> tuple[list[dict], dict]:
+        """The columns of each head, with α (H,) and norm of its output (H,), and those of the layer."""
         counts, pairs = torch.cat(self.counts).T.split([self.counts[0].size(1) - 1, 1])  # (H + 1, N), (1, N)
         densities = counts.double() / pairs
         *means, union = densities.mean(1).tolist()
@@ -96,10 +96,12 @@ class LayerStatistics:
         bins = (counts * BINS // pairs).clamp(max=BINS - 1)  # integer arithmetic is exact
         heads = [
             {
+                "alpha": float(alphas[head]),
                 "density": mean,
                 "density_of_pairs": shares[head],
                 "density_std": max(squares[head] - mean**2, 0.0) ** 0.5,
                 "density_histogram": torch.bincount(bins[head], minlength=BINS).tolist(),
+                "output_norm": float(norms[head]),
                 **{name: values.of(head) for name, values in self.means.items()},
             }
             for head, mean in enumerate(means)
@@ -144,12 +146,9 @@ class Statistics:
         for kind, of_kind in self.layers.items():
             for layer, running in enumerate(of_kind):
                 place = {"attention": kind, "layer": layer}
-                rows, of_layer = running.rows()
+                rows, of_layer = running.rows(alphas[kind][layer], norms[kind][layer])
                 layers.append({**place, **of_layer})
-                for head, row in enumerate(rows):
-                    row["alpha"] = float(alphas[kind][layer][head])
-                    row["output_norm"] = float(norms[kind][layer][head])
-                    heads.append({**place, "head": head, **{name: row[name] for name in columns}})
+                heads += [{**place, "head": head, **row} for head, row in enumerate(rows)]
         definitions = {**columns, **LAYER_COLUMNS}
         return {"sentences": self.sentences, "heads": heads, "layers": layers, "measures": definitions}
 
