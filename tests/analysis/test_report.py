@@ -452,7 +452,7 @@ def test_scales_of_alpha_are_equal_and_updates_after_the_checkpoint_are_marked(b
 
 @pytest.mark.nightly
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.nightly), "dark"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_accessibility_rules_hold(browser, report, scheme):
     """axe-core: names, roles, contrast, focus order etc., by WCAG and its best practices."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")

@@ -51,7 +51,6 @@ def split_of(model, words, sample: dict, folder: Path) -> SimpleNamespace:
     facts = {"checkpoint": str(folder / "model.pt"), "update": 7, "corpus": "toy", "subset": "valid"}
     return SimpleNamespace(
         model=model.float().eval(),
-        checkpoint=folder / "model.pt",
         task=SimpleNamespace(source_dictionary=words, target_dictionary=words),
         facts={**facts, "source_lang": "de", "target_lang": "en"},
         name="valid",
@@ -155,8 +154,7 @@ def test_models_have_names_and_files():
         model_names(paths, ["x", "x"])
     with pytest.raises(UserError, match=r"1 names .* 2 models"):
         model_names(paths, ["x"])
-    for name in ("a.valid.heads.json", "a.valid.heads.json.bz2"):
-        assert beside(Path("runs") / name, "attention") == Path("runs/a.valid.attention")
+    assert beside(Path("runs/a.valid.heads.json.bz2"), "attention") == Path("runs/a.valid.attention")
 
 
 ROWS = [
