@@ -49,7 +49,7 @@ def sentence(source=5, target=4, layers=2, heads=3, seed=0, words=None, **more) 
 
 
 def statistics(layers=2, heads=3, seed=0, name="model.pt") -> dict:
-    """Statistics as written by head_stats.py."""
+    """Statistics as written by heads.py."""
     random = np.random.default_rng(seed)
     rows = []
     for kind, layer, head in product(ATTENTION_TYPES, range(layers), range(heads)):
