@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.measure import machine  # noqa: E402
-from user_dir.commands.options import file_path, path_of, run_command  # noqa: E402
+from user_dir.commands.options import run_command  # noqa: E402
 from user_dir.errors import UserError  # noqa: E402
 from user_dir.files import atomic_write, read_json, read_yaml, write_json  # noqa: E402
 
@@ -156,7 +156,7 @@ def average(run: Run) -> None:
     else:
         words = ["--path", *paths[-run.plan.average :]]
     output = run.folder / "average.pt"
-    call(run.folder / "log.txt", "scripts/average_checkpoints.py", *words, "--output", output)
+    call(run.folder / "log.txt", "scripts/average.py", *words, "--output", output)
     for path in run.folder.glob("checkpoint*.pt"):
         path.unlink()
 
@@ -191,10 +191,10 @@ def make(run: Run) -> None:
     stage(f"evaluation/{splits[-1]}.json", "scripts/evaluate.py", *model, *search)
     if model_name(state).startswith(("adaptively_sparse", "transformer")):
         heads, importance = "average.heads.json", "average.importance.json"
-        stage(heads, "scripts/head_stats.py", *model, "--output", run.folder / heads)
+        stage(heads, "scripts/heads.py", *model, "--output", run.folder / heads)
         if run.plan.importance:
-            output = ["--sentences", 300, "--output", run.folder / importance]
-            stage(importance, "scripts/head_importance.py", *model, *output)
+            output = ["--importance", "--sentences", 300, "--output", run.folder / importance]
+            stage(importance, "scripts/heads.py", *model, *output)
     validate = ["-W", "ignore", "-m", "fairseq_cli.validate", folder / "bin", "--path", checkpoint]
     validate += ["--user-dir", ROOT / "user_dir", "--task", "translation", "--valid-subset", "valid"]
     validate += ["--max-tokens", 4096, "--log-format", "json"]
@@ -292,12 +292,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("plan", type=file_path, metavar="FILE.yaml", help="experiment, such as experiments/comparison.yaml")
+    add("plan", type=Path, metavar="FILE.yaml", help="experiment, such as experiments/comparison.yaml")
     what = "only runs whose NAME-seedN matches, such as '*-seed1'; may be repeated"
     add("--only", action="append", default=[], metavar="PATTERN", help=what)
-    add("--folder", type=path_of, default=RUNS, help="folder of the runs (default: runs)", metavar="DIR")
+    add("--folder", type=Path, default=RUNS, help="folder of the runs (default: runs)", metavar="DIR")
     what = "folder of the records (default: experiments/records); with an empty one, all runs are made anew"
-    add("--records", type=path_of, default=RECORDS, help=what, metavar="DIR")
+    add("--records", type=Path, default=RECORDS, help=what, metavar="DIR")
     args = parser.parse_args()
     folder, records = args.folder.resolve(), args.records.resolve()
     plan, runs = read_plan(args.plan, folder, args.only)

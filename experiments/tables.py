@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from experiments.run import RECORDS, RUNS, read_plan, unpack  # noqa: E402
-from user_dir.commands.options import file_path, run_command  # noqa: E402
+from user_dir.commands.options import run_command  # noqa: E402
 from user_dir.errors import UserError  # noqa: E402
 from user_dir.files import markdown, mean_and_deviation, read_json, read_text, write_text  # noqa: E402
 
@@ -197,7 +197,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("file", type=file_path, metavar="FILE", help="experiment (.yaml) or page (.md)")
+    parser.add_argument("file", type=Path, metavar="FILE", help="experiment (.yaml) or page (.md)")
     what = "only runs whose NAME-seedN matches, such as '*-seed1'; may be repeated"
     parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help=what)
     args = parser.parse_args()

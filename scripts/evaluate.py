@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The command ``evaluate`` of the package, from a checkout."""
 
 from _checkout import run

@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 
 from experiments.run import RUNS, unpack
-from user_dir.commands.options import file_path, path_of
 from user_dir.errors import UserError
 from user_dir.files import read_json, read_yaml, write_json
 
@@ -28,11 +27,11 @@ def main(description: str, train: Train, argv=None) -> None:
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("plan", type=file_path, metavar="FILE.yaml", help="settings, such as experiments/latent/game.yaml")
+    add("plan", type=Path, metavar="FILE.yaml", help="settings, such as experiments/latent/game.yaml")
     add("--only", action="append", metavar="SYSTEM", help="this system only; may be repeated")
     add(
         "--folder",
-        type=path_of,
+        type=Path,
         default=FOLDER,
         metavar="DIR",
         help="folder of the records (default: runs/latent)",

@@ -10,7 +10,8 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from user_dir.analysis.maps import SentenceMaps, write_map
+from user_dir.analysis import maps
+from user_dir.analysis.maps import SentenceMaps
 from user_dir.attention.types import ATTENTION_TYPES
 
 ROLES = {
@@ -39,15 +40,16 @@ def sentence(source=5, target=4, layers=2, heads=3, seed=0, words=None, **more) 
     words = words or [f"▁wört{i}" for i in range(max(source, target))]
     return SentenceMaps(
         weights=weights,
+        alphas={name: 1 + random.random((layers, heads)) for name in weights},
         source=[*words[: source - 1], "</s>"],
         target_input=["</s>", *words[: target - 1]],
         target=[*words[: target - 1], "</s>"],
-        **{"corpus": "multi30k", "subset": "valid", **more},
+        **{"text": "", "corpus": "multi30k", "subset": "valid", **more},
     )
 
 
 def statistics(layers=2, heads=3, seed=0, name="model.pt") -> dict:
-    """Statistics as written by head_stats.py."""
+    """Statistics as written by heads.py."""
     random = np.random.default_rng(seed)
     rows = []
     for kind, layer, head in product(ATTENTION_TYPES, range(layers), range(heads)):
@@ -66,7 +68,9 @@ def statistics(layers=2, heads=3, seed=0, name="model.pt") -> dict:
     layer_rows = []
     for kind, layer in product(ATTENTION_TYPES, range(layers)):
         row = {"attention": kind, "layer": layer, "diversity": float(random.random() / 2)}
-        layer_rows.append({**row, "union_density": float(0.9 + random.random() / 10)})
+        row["union_density"] = float(0.9 + random.random() / 10)
+        of_layer = [each for each in rows if (each["attention"], each["layer"]) == (kind, layer)]
+        layer_rows.append({**row, "sorted_densities": sorted(each["density"] for each in of_layer)})
     roles = {}
     for role, column in ROLES.items():
         able = sorted((row for row in rows if row[column] is not None), key=lambda row: -row[column])
@@ -85,8 +89,7 @@ def write_statistics(path: Path, **options) -> Path:
 
 def write_maps(folder: Path, sentences=None) -> Path:
     """Maps of one sentence, or those given."""
-    for number, each in enumerate(sentences or [sentence()]):
-        write_map(folder, number, each)
+    maps.write_maps(folder, sentences or [sentence()])
     return folder
 
 

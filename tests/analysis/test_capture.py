@@ -72,18 +72,6 @@ def test_a_head_is_masked_alone_although_attentions_share_projections(masked):
     assert torch.allclose(found, output(model, sample), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "head", [("encoder_self", 2, 0), ("decoder_self", 0, 2), ("encoder", 0, 0), ("encoder_self", -1, 0)]
-)
-def test_masking_an_unknown_head_is_refused(head):
-    model = build()
-    with (
-        pytest.raises(UserError, match=f"no {head[0]} layer {head[1]} head {head[2]}"),
-        masked_heads(model, [head]),
-    ):
-        pass
-
-
 def test_hooks_are_removed_after_an_error():
     model, sample = build().eval(), batch()
     whole = output(model, sample)
@@ -163,8 +151,6 @@ def test_batches_have_every_sentence_once_within_max_tokens(in_order, max_tokens
     if in_order:
         ordered = [i for sample in found for i in sorted(sample["id"].tolist())]
         assert ordered == sorted(ids)
-    if max_tokens == 1000:
-        assert len(found) == 1
 
 
 def test_sentences_that_are_too_long_are_named():

@@ -18,7 +18,7 @@ import pytest
 from browser import chromium, drawn, opened
 from examples import sentence, statistics, write_alpha_log, write_maps
 
-from user_dir.analysis.maps import Maps
+from user_dir.analysis.maps import read_maps
 from user_dir.analysis.report import write_report
 from user_dir.analysis.report.page import quantised, report_data, report_page, script_safe
 from user_dir.analysis.results import ModelAnalysis
@@ -41,7 +41,7 @@ def model(folder, name="ours", layers=2, heads=3, seed=0, sentences=None) -> Mod
         name,
         statistics(layers, heads, seed, f"{name}.pt"),
         read_trajectories(log),
-        Maps(write_maps(folder / name, sentences)),
+        read_maps(write_maps(folder / name, sentences)),
     )
 
 
@@ -452,7 +452,7 @@ def test_scales_of_alpha_are_equal_and_updates_after_the_checkpoint_are_marked(b
 
 @pytest.mark.nightly
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.nightly), "dark"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_accessibility_rules_hold(browser, report, scheme):
     """axe-core: names, roles, contrast, focus order etc., by WCAG and its best practices."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")

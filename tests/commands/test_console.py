@@ -24,30 +24,27 @@ def run(monkeypatch, capsys, *words) -> tuple[int, str, str]:
 
 def test_every_command_is_a_module_and_a_script():
     modules = {path.stem for path in FOLDER.glob("*.py") if "\ndef main(" in path.read_text(encoding="utf-8")}
-    assert set(COMMANDS.values()) == modules
-    for module in modules:
-        assert f'run("{module}")' in (ROOT / "scripts" / f"{module}.py").read_text(encoding="utf-8")
+    assert set(COMMANDS) == modules
+    for name in COMMANDS:
+        assert f'run("{name}")' in (ROOT / "scripts" / f"{name}.py").read_text(encoding="utf-8")
 
 
-def test_help_lists_all_and_the_version_is_shown(monkeypatch, capsys):
-    status, shown, _ = run(monkeypatch, capsys, "--help")
+@pytest.mark.parametrize("words", [(), ("--help",)])
+def test_help_lists_all(monkeypatch, capsys, words):
+    status, shown, _ = run(monkeypatch, capsys, *words)
     assert status == 0
     assert [name for name in COMMANDS if f"\n  {name} " not in shown] == []
-    assert run(monkeypatch, capsys, "--version")[:2] == (0, f"{__version__}\n")
 
 
 def test_a_subcommand_reads_its_own_words(monkeypatch, capsys):
+    assert run(monkeypatch, capsys, "--version")[:2] == (0, f"{__version__}\n")
     status, shown, _ = run(monkeypatch, capsys, "average", "--help")
     assert status == 0
     assert shown.startswith("usage: adaptively-sparse average ")
     status, _, said = run(monkeypatch, capsys, "average", "--path")
     assert status == 2
     assert "adaptively-sparse average: error: " in said
-
-
-@pytest.mark.parametrize("words", [(), ("evalute",), ("",)])
-def test_mistakes(monkeypatch, capsys, words):
-    status, _, said = run(monkeypatch, capsys, *words)
+    status, _, said = run(monkeypatch, capsys, "evalute")
     assert status == 2
     assert "error: " in said.strip().split("\n")[-1]
 
@@ -64,6 +61,6 @@ def test_a_missing_requirement_is_named(monkeypatch, capsys):
 
 def test_what_users_are_told_to_type(monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
-    assert command_words("average", "average_checkpoints") == ["python", "scripts/average_checkpoints.py"]
+    assert command_words("average") == ["python", "scripts/average.py"]
     monkeypatch.chdir(tmp_path)
-    assert Path(command_words("prepare", "prepare")[1]) == ROOT / "scripts" / "prepare.py"
+    assert Path(command_words("prepare")[1]) == ROOT / "scripts" / "prepare.py"

@@ -41,7 +41,7 @@ def test_an_interrupted_run_is_resumed_recorded_and_not_made_again(plan, small, 
 
     def call(log, script, *given):  # in forks, which start in no time
         called.append(script)
-        if called.count("scripts/head_stats.py") == 1:
+        if called.count("scripts/heads.py") == 1:
             raise KeyboardInterrupt
         given = [str(word) for word in given if word not in ("ignore", "-m", "--verbose")]
         if script == "scripts/train.py":
@@ -56,7 +56,7 @@ def test_an_interrupted_run_is_resumed_recorded_and_not_made_again(plan, small, 
         with pytest.raises(KeyboardInterrupt):
             run.main()
         run.main()
-    made = ["train", "average_checkpoints", "evaluate", "head_stats", "head_stats"]
+    made = ["train", "average", "evaluate", "heads", "heads"]
     assert called == [*(f"scripts/{name}.py" for name in made), "-W"]
     result = json.loads((place / "result.json").read_text())
     training = result["training"]

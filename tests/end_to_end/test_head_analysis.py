@@ -34,7 +34,7 @@ def test_statistics_of_real_maps_agree_with_the_oracle(request, corpus, model, t
     where = [*of(checkpoint, corpus), "--output", tmp_path / "heads.json"]
     dump = ["--dump-attention", tmp_path / "maps", "--dump-sentences", "24", "--sentences", "24"]
     own = ["--threshold", "</s> sink=0.01"]
-    done = script("head_stats", *where, *dump, *own, "--max-tokens", "100", anew="nightly")
+    done = script("heads", *where, *dump, *own, "--max-tokens", "100", anew="nightly")
     report = json.loads((tmp_path / "heads.json").read_text())
     assert (report["sentences"], report["source_lang"], report["target_lang"]) == (24, "de", "en")
 
@@ -90,7 +90,7 @@ def test_head_importance(corpus, six_heads, tmp_path):
     output = tmp_path / "importance.json"
     flags = ["--points", "3", "--random-orders", "2", "--subset", "test", "--sentences", "11"]
     where = of(six_heads, corpus)
-    done = script("head_importance", *where, *flags, "--output", output, anew="nightly")
+    done = script("heads", "--importance", *where, *flags, "--output", output, anew="nightly")
     report = json.loads(output.read_text())
     assert (report["subset"], report["sentences"]) == ("test", 11)
     assert len(report["heads"]) == 6

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from commands import of, page_data, read_alpha_log, refused, script
 
-from user_dir.analysis.maps import Maps
+from user_dir.analysis.maps import read_maps
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +53,7 @@ def test_report_computes_what_is_missing_and_names_the_page(reported, corpus, tm
     script("report", *where, "--subset", "test", "--sentences", "4")
     found = page_data(tmp_path / "heads.html")
     assert (found["about"]["subset"], found["about"]["update"]) == ("test", 12)
-    maps = [Maps(checkpoint.with_suffix(f".{subset}.attention")) for subset in ("valid", "test")]
+    maps = [read_maps(checkpoint.with_suffix(f".{subset}.attention")) for subset in ("valid", "test")]
     assert [(each[0].corpus, each[0].subset) for each in maps] == [("toy", "valid"), ("toy", "test")]
     assert found["maps"]["sentences"][0]["source"] == maps[1][0].source != maps[0][0].source
     assert maps[1][0].alphas["encoder_self"].shape == (2, 4)
@@ -65,8 +65,8 @@ def test_alphas_of_a_log(trained, tmp_path):
     types = ("encoder_self", "decoder_self", "decoder_context")
     last = [alpha for name in types for row in log[name] for alpha in row]
     output = tmp_path / "alphas.json"
-    flags = ["--path", trained / "alpha.jsonl", "--output", output, "--format", "png"]
-    done = script("dump_alphas", *flags, anew="nightly")
+    flags = [trained / "alpha.jsonl", "--output", output, "--format", "png"]
+    done = script("plot", *flags, anew="nightly")
     assert "alpha at update 12" in done.stdout and f"{last[0]:.3f}" in done.stdout
     report = json.loads(output.read_text())
     assert report["updates"] == [0, 4, 8, 12]
@@ -80,13 +80,17 @@ def test_alphas_of_a_log(trained, tmp_path):
 def test_figures_for_papers(reported, trained, tmp_path):
     statistics, maps = (reported[0].with_suffix(f".valid.{end}") for end in ("heads.json", "attention"))
     log = ["--alpha-log", trained / "alpha.jsonl"]
-    done = script("plot_heads", statistics, *log, "--output", tmp_path, anew="nightly")
+    done = script("plot", statistics, *log, "--output", tmp_path, anew="nightly")
     named = done.stdout.split()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.split("/")[-1] for path in named)
     assert len(named) == 5
+    assert "| encoder_self" in script("compare", "--system", "tiny", statistics).stdout
+    chosen = ["--sentence", "Der Hund schläft.", "--head", "decoder_context:1:0"]
+    script("plot", reported[0], *chosen, "--output", tmp_path / "one.svg")
+    assert "layer 1, head 0, α = 1." in (tmp_path / "one.svg").read_text(encoding="utf-8")
     heads = ["--head", "encoder_self:0:1,encoder_self:1:2", "--head", "decoder_context:1:0"]
     both = [maps, maps, "--name", "a", "--name", "b", "--sentence", "0", "--sentence", "3"]
-    script("plot_attention", *both, *heads, "--output", tmp_path / "maps.svg", anew="nightly")
+    script("plot", *both, *heads, "--output", tmp_path / "maps.svg", anew="nightly")
     text = (tmp_path / "maps.svg").read_text(encoding="utf-8")
     assert text.count("layer 1, head 2") == 2
     assert text.count("context attention") == 4

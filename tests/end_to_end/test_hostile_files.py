@@ -79,8 +79,7 @@ READERS = {
     ),
     "from_pretrained": lambda pt, corpus, new: pretrained(pt, corpus),
     "evaluate": lambda pt, corpus, new: script("evaluate", *of(pt, corpus), "--output", new),
-    "average": lambda pt, corpus, new: script("average_checkpoints", "--path", pt, "--output", new),
-    "convert": lambda pt, corpus, new: script("convert_checkpoint", "--path", pt, "--output", new),
+    "average": lambda pt, corpus, new: script("average", "--path", pt, "--output", new),
 }
 
 

@@ -46,7 +46,7 @@ def test_eval_lm(language_model, caplog):
 def test_head_statistics(language_model, corpus):
     checkpoint = language_model / "checkpoint_last.pt"
     flags = [*of(checkpoint, corpus), "--cpu", "--sentences", 30]
-    script("head_stats", *flags, "--language", "en")
+    script("heads", *flags, "--language", "en")
     found = json.loads((language_model / "checkpoint_last.valid.heads.json").read_text())
     assert {head["attention"] for head in found["heads"]} == {"decoder_self"}
     assert len(found["heads"]) == 8 and found["sentences"] == 30
@@ -55,5 +55,5 @@ def test_head_statistics(language_model, corpus):
         [alpha for layer in alphas for alpha in layer], abs=1e-5
     )
     assert all(0 < head["density"] <= 1 for head in found["heads"])
-    done = script("head_stats", *flags, "--language", "fr", check=False)
+    done = script("heads", *flags, "--language", "fr", check=False)
     assert done.returncode == 1 and "no language 'fr'" in done.stderr

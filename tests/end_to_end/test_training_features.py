@@ -71,7 +71,7 @@ def test_the_moving_average_is_of_the_parameter_a_and_can_be_used(runs, small, t
     for a in others:
         average = 0.5 * average + 0.5 * a
     path = tmp_path / "ema.pt"
-    script("average_checkpoints", "--path", runs[0] / "checkpoint_last.pt", "--ema", "--output", path)
+    script("average", "--path", runs[0] / "checkpoint_last.pt", "--ema", "--output", path)
     (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)], {"data": str(small / "bin")})
     averaged = torch.stack([torch.stack(model.alphas()[name]) for name in ATTENTION_TYPES]).double()
     torch.testing.assert_close(averaged, 1 + torch.sigmoid(average), rtol=0, atol=1e-5)

@@ -10,7 +10,8 @@ import sacrebleu
 import torch
 from commands import PLUGIN, evaluated_as_by_fairseq, fairseq, lines, of, refused, script, train, translated
 
-from user_dir.checkpoints import load_checkpoint
+from user_dir.checkpoints import load_checkpoint, save_checkpoint
+from user_dir.models.transformer import from_stock
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +53,7 @@ def test_checkpoints_with_eval_bleu_load_everywhere(corpus, trained, tmp_path):
 
 def test_stock_checkpoint_translates_the_same_at_alpha_1(corpus, stock, tmp_path):
     converted = tmp_path / "converted.pt"
-    script("convert_checkpoint", "--path", stock, "--output", converted, anew="nightly")
+    save_checkpoint(from_stock(load_checkpoint(stock), 1.0), converted)
     theirs, ours = generate(corpus, stock), generate(corpus, converted)
     assert len(translated(theirs)) > 20
     assert translated(ours) == translated(theirs)
@@ -91,7 +92,7 @@ def test_evaluate_scores_the_output_of_fairseq_generate(corpus, trained, tmp_pat
 def test_average_is_the_mean(trained, tmp_path):
     inputs = sorted(trained.glob("checkpoint_*_*.pt"))
     assert len(inputs) == 2
-    script("average_checkpoints", "--path", *inputs, "--output", tmp_path / "average.pt", anew="nightly")
+    script("average", "--path", *inputs, "--output", tmp_path / "average.pt", anew="nightly")
     average = load_checkpoint(tmp_path / "average.pt")["model"]
     first, second = (load_checkpoint(path)["model"] for path in inputs)
     assert any(not torch.equal(first[name], second[name]) for name in first)
@@ -110,6 +111,6 @@ def test_what_cannot_be_evaluated_ends_with_an_error_message(corpus, trained, st
     refused(evaluate(cut), "cut.pt")
     refused(evaluate(stock, "--subset", "test_2016"), "test_2016", "test")
     refused(evaluate(last, "--output", corpus / "text"), "a folder of the corpus")
-    done = script("average_checkpoints", "--path", last, stock, "--output", tmp_path / "a.pt", check=False)
+    done = script("average", "--path", last, stock, "--output", tmp_path / "a.pt", check=False)
     refused(done, "different models")
     assert not (tmp_path / "a.pt").exists()

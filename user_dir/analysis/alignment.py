@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -14,11 +14,12 @@ from torch import Tensor
 from ..errors import UserError
 from ..files import read_text, shown, write_json, write_text
 from .capture import Split, captured_attention
-from .results import rounded
-from .words import Pieces
+from .results import rounded, text_table
 
 Link = tuple[int, int]
 """Source word and target word, both counted from 0."""
+Gold = tuple[frozenset[Link], frozenset[Link]]
+"""The sure links of a sentence, and all its links."""
 Words = tuple[list[tuple[int, ...]], list[tuple[int, ...]]]
 """The words of a sentence and its translation, as their tokens."""
 QUERIES = ("output", "input")
@@ -70,7 +71,7 @@ def pharaoh(sentence: list[Link]) -> str:
 
 def read_gold(
     path: str | Path, *, sentences: int | None = None, one_based=False, reversed_sides=False
-) -> list[tuple[frozenset[Link], frozenset[Link]]]:
+) -> list[Gold]:
     """The sure links and all links of each line of a gold file: ``i-j`` is sure; ``i?j``, ``ipj`` possible.
 
     ``i`` is a source word and ``j`` a target word, split at spaces and counted from 0; with ``one_based``
@@ -119,39 +120,20 @@ def told_bits(linked: Counter[tuple[Hashable, Hashable]]) -> float | None:
     return bits / total if total else None
 
 
-class Tally:
-    """Links of a candidate over sentences: as Pharaoh lines, and counted."""
+def error_rate(aligned: Sequence[list[Link]], gold: Sequence[Gold]) -> dict[str, float | None]:
+    """``aer``, ``precision`` and ``recall`` of links A, sure S and possible P of all sentences; None for 0/0.
 
-    def __init__(self):
-        self.lines: list[str] = []
-        self.linked: Counter[tuple[Hashable, Hashable]] = Counter()  # see ``told_bits``
-        self.links = self.sure = self.links_in_sure = self.links_in_possible = 0
-
-    def add(
-        self, sentence: list[Link], words: Words, sure: frozenset[Link], possible: frozenset[Link]
-    ) -> None:
-        """Add a sentence: its links, words, sure links, and possible links, which include the sure ones."""
-        self.lines.append(pharaoh(sentence))
-        (sources, targets), source_of = words, {target: source for source, target in sentence}
-        for target, word in enumerate(targets):
-            self.linked[sources[source_of[target]] if target in source_of else None, word] += 1
-        self.links += len(sentence)
-        self.sure += len(sure)
-        self.links_in_sure += len(sure.intersection(sentence))
-        self.links_in_possible += len(possible.intersection(sentence))
-
-    def error_rate(self) -> dict[str, float | None]:
-        """``aer``, ``precision`` and ``recall`` of links A, sure S and possible P; None for 0/0.
-
-        AER = 1 − (#(A∩S) + #(A∩P)) / (#A + #S), precision = #(A∩P) / #A, recall = #(A∩S) / #S (Och and Ney
-        2003, section 4.1).
-        """
-        correct, all_links = self.links_in_sure + self.links_in_possible, self.links + self.sure
-        return {
-            "aer": 1 - correct / all_links if all_links else None,
-            "precision": self.links_in_possible / self.links if self.links else None,
-            "recall": self.links_in_sure / self.sure if self.sure else None,
-        }
+    AER = 1 − (#(A∩S) + #(A∩P)) / (#A + #S), precision = #(A∩P) / #A, recall = #(A∩S) / #S (Och and Ney
+    2003, section 4.1).
+    """
+    all_links, all_sure = sum(map(len, aligned)), sum(len(sure) for sure, _ in gold)
+    in_sure = sum(len(sure.intersection(found)) for found, (sure, _) in zip(aligned, gold))
+    in_possible = sum(len(possible.intersection(found)) for found, (_, possible) in zip(aligned, gold))
+    return {
+        "aer": 1 - (in_sure + in_possible) / (all_links + all_sure) if all_links + all_sure else None,
+        "precision": in_possible / all_links if all_links else None,
+        "recall": in_sure / all_sure if all_sure else None,
+    }
 
 
 def candidates(context: list[Tensor], latent: Tensor | None = None) -> Iterator[tuple[str, dict, Tensor]]:
@@ -195,18 +177,11 @@ def run_candidates(
 
 @torch.no_grad()
 def align_split(
-    model,
-    samples: Iterable[dict],
-    source: Pieces,
-    target: Pieces,
-    folder: Path | None = None,
-    gold: Sequence[tuple[frozenset[Link], frozenset[Link]]] | None = None,
-    query: str = "output",
+    split: Split, folder: Path | None = None, gold: Sequence[Gold] | None = None, query: str = "output"
 ) -> dict:
     """Align by each of :func:`candidates`; to ``folder``, if any, write ``NAME.pharaoh``, a line a sentence.
 
-    Batches, ``samples``, come in corpus order. ``source`` and ``target`` are the pieces of the languages,
-    ``gold`` is of :func:`read_gold`, and ``query`` is of :data:`QUERIES`.
+    ``gold`` is of :func:`read_gold`, and ``query`` of :data:`QUERIES`.
 
     Returns:
         ``sentences``, ``query`` and ``candidates``: for each its ``name``, ``layer``, ``head``, number of
@@ -216,40 +191,52 @@ def align_split(
     Raises:
         UserError: the model has no context attention, or the gold links do not fit.
     """
-    if not model.attentions()["decoder_context"] and model.alignment is None:
+    if not split.model.attentions()["decoder_context"] and split.model.alignment is None:
         raise UserError("the model has no context attention to align with")
-    tallies: dict[str, tuple[dict, Tally]] = {}
-    sentences = words = 0
-    for sample in samples:
+    about: dict[str, dict] = {}
+    aligned: dict[str, list[list[Link]]] = {}
+    texts: list[Words] = []
+    source, target = split.pieces()
+    for sample in split.samples(in_order=True):
         read, read_by = sample["net_input"]["src_tokens"], sample["net_input"]["prev_output_tokens"]
         written = sample["target"] if query == "output" else read_by
         source_word = source.words(read, part_punctuation=False)
         target_word = target.words(written, part_punctuation=False)
-        texts = list(zip(_words(read, source_word), _words(written, target_word)))
         order = sample["id"].argsort().tolist()
-        expected = [(frozenset(), frozenset())] * len(order)
-        if gold is not None:
-            expected = gold[sentences : sentences + len(order)]
-            for number, (row, (_, possible)) in enumerate(zip(order, expected), start=sentences + 1):
-                if any(i >= len(texts[row][0]) or j >= len(texts[row][1]) for i, j in possible):
-                    raise UserError(f"line {number} of the gold alignment has a link outside the sentence")
-        for name, facts, weights in run_candidates(model, sample, target_word, source_word, query):
-            _, tally = tallies.setdefault(name, (facts, Tally()))
-            linked = links(weights)
-            for row, sure_and_possible in zip(order, expected):
-                tally.add(linked[row], texts[row], *sure_and_possible)
-        sentences += len(order)
-        words += sum(len(target_words) for _, target_words in texts)
-    if gold is not None and len(gold) != sentences:
-        raise UserError(f"the gold alignment has {len(gold)} lines for {sentences} sentences")
-    rows = []
-    for name, (facts, tally) in tallies.items():
+        of_batch = list(zip(_words(read, source_word), _words(written, target_word)))
+        texts += [of_batch[row] for row in order]
+        for name, facts, weights in run_candidates(split.model, sample, target_word, source_word, query):
+            about[name], linked = facts, links(weights)
+            aligned.setdefault(name, []).extend(linked[row] for row in order)
+    if gold is not None:
+        _check_gold(gold, texts)
+    words, rows = sum(len(target_words) for _, target_words in texts), []
+    for name, sentences in aligned.items():
         if folder is not None:
-            write_text(folder / f"{name}.pharaoh", "".join(line + "\n" for line in tally.lines))
-        row = {"name": name, **facts, "links": tally.links, "aligned": tally.links / words if words else None}
-        row["bits"] = told_bits(tally.linked)
-        rows.append(row | (tally.error_rate() if gold is not None else {}))
-    return {"sentences": sentences, "query": query, "candidates": rows}
+            text = "".join(pharaoh(sentence) + "\n" for sentence in sentences)
+            write_text(folder / f"{name}.pharaoh", text)
+        count = sum(map(len, sentences))
+        row = {"name": name, **about[name], "links": count, "aligned": count / words if words else None}
+        row["bits"] = told_bits(_linked_words(sentences, texts))
+        rows.append(row | ({} if gold is None else error_rate(sentences, gold)))
+    return {"sentences": len(texts), "query": query, "candidates": rows}
+
+
+def _check_gold(gold: Sequence[Gold], texts: list[Words]) -> None:
+    if len(gold) != len(texts):
+        raise UserError(f"the gold alignment has {len(gold)} lines for {len(texts)} sentences")
+    for number, ((_, possible), (source, target)) in enumerate(zip(gold, texts), start=1):
+        if any(i >= len(source) or j >= len(target) for i, j in possible):
+            raise UserError(f"line {number} of the gold alignment has a link outside the sentence")
+
+
+def _linked_words(aligned: list[list[Link]], texts: list[Words]) -> Counter:
+    """How often each source word, None for no link, goes with each target word."""
+    linked: Counter[tuple[Hashable, Hashable]] = Counter()
+    for sentence, (sources, targets) in zip(aligned, texts):
+        source_of = {target: sources[source] for source, target in sentence}
+        linked.update((source_of.get(target), word) for target, word in enumerate(targets))
+    return linked
 
 
 def _words(tokens: Tensor, word: Tensor) -> Iterator[list[tuple[int, ...]]]:
@@ -268,9 +255,7 @@ def write_alignment(split: Split, folder: Path, gold: Sequence | None = None, qu
     See :func:`align_split`. Returns the content of ``alignment.json``: with ``gold`` also ``best_head`` and
     ``best``, those of the least error rate.
     """
-    samples = split.samples(in_order=True)
-    aligned = align_split(split.model, samples, *split.pieces(), folder, gold, query)
-    report = rounded({**split.facts, **aligned})
+    report = rounded({**split.facts, **align_split(split, folder, gold, query)})
     scored = [row for row in report["candidates"] if row.get("aer") is not None]
     if gold is not None:
         heads = [row for row in scored if row["head"] is not None]
@@ -282,14 +267,6 @@ def write_alignment(split: Split, folder: Path, gold: Sequence | None = None, qu
 
 def alignment_summary(rows: list[dict]) -> str:
     """Links of each candidate of a word alignment, with error rates if there are gold links, as text."""
-    scored = "aer" in rows[0]
-    heading = "     AER  precision  recall" if scored else ""
-    lines = [f"{'':<14}{'links':>8}{'aligned':>9}{'bits':>7}{heading}"]
-    for row in rows:
-        line = f"{row['name']:<14}{row['links']:>8}{row['aligned']:>9.3f}{row['bits']:>7.2f}"
-        if scored:
-            scores = [row[name] for name in ("aer", "precision", "recall")]
-            aer, precision, recall = ["      -" if each is None else f"{each:7.3f}" for each in scores]
-            line += f" {aer}    {precision} {recall}"
-        lines.append(line)
-    return "\n".join(lines)
+    columns = ["name", "links", "aligned", "bits", "aer", "precision", "recall"]
+    columns = [column for column in columns if column in rows[0]]
+    return text_table([[row[column] for column in columns] for row in rows], columns)

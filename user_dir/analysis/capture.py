@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,19 +21,18 @@ from tqdm import tqdm
 from ..attention import Alpha
 from ..attention.types import ATTENTION_TYPES
 from ..checkpoints import AVERAGED, load_checkpoint, model_name, model_settings, save_checkpoint
-from ..corpora import Corpus, load_corpus
+from ..corpora import Corpus
 from ..entmax import entmax_loss
 from ..errors import UserError
 from ..models.settings import family
 from ..models.transformer import from_stock
 from ..translation import loading
 from ..translation.loading import translation_direction
+from .maps import Head
 from .words import Pieces
 
 OURS = ("adaptively_sparse_transformer", "adaptively_sparse_post_editor")
 """Our translation models."""
-Head = tuple[str, int, int]
-"""A head: attention type, layer and head, the latter two counted from 0."""
 
 
 def load_model(checkpoint: str | Path, corpus: Corpus, *, language: str | None = None, cpu: bool = False):
@@ -101,8 +101,8 @@ class Split:
             "target_lang": self.direction[1],
         }
 
-    def samples(self, description: str | None = None, *, in_order: bool = False) -> Iterator[dict]:
-        """The batches in fairseq's form, on the model's device, with a progress bar of this description.
+    def samples(self, in_order: bool = False) -> Iterator[dict]:
+        """The batches in fairseq's form, on the model's device, with a progress bar.
 
         ``in_order``: keep corpus order instead of sorting by length, which needs less padding.
 
@@ -112,7 +112,7 @@ class Split:
         dataset = loading.load_split(self.task, self.subset)
         lengths = loading.check_lengths(dataset, self.subset, self.max_tokens, self.model, self.sentences)
         order = np.arange(len(lengths)) if in_order else np.argsort(lengths, kind="stable")
-        bar = {"total": len(order), "desc": description or self.subset, "unit": "sentence", "disable": None}
+        bar = {"total": len(order), "desc": self.subset, "unit": "sentence", "disable": None}
         with tqdm(**bar) as progress:
             for members in dataset.batch_by_size(order, max_tokens=self.max_tokens):
                 yield on_device(dataset.collater([dataset[i] for i in members]), self.model)
@@ -126,7 +126,7 @@ class Split:
 
 def open_split(
     checkpoint: Path,
-    corpus: Corpus | str,
+    corpus: Corpus | str | None,
     name: str = "valid",
     *,
     data: Path | None = None,
@@ -137,11 +137,11 @@ def open_split(
 ) -> Split:
     """Load a model (:func:`load_model`) and a split of a prepared corpus, whose name may be fairseq's.
 
-    ``corpus`` is in the folder ``data``, or the repository's, if it is a name. Raises UserError if corpus,
-    split or checkpoint do not exist or do not match.
+    ``corpus`` may be a name, or None, as for :func:`~..translation.loading.corpus_of`. Raises UserError if
+    corpus, split or checkpoint do not exist or do not match.
     """
-    if isinstance(corpus, str):
-        corpus = load_corpus(corpus, data)
+    if not isinstance(corpus, Corpus):
+        corpus = loading.corpus_of(load_checkpoint(checkpoint), checkpoint, corpus, data)
     subset = corpus.require_prepared().subset(name)
     model, task = load_model(checkpoint, corpus, language=language, cpu=cpu)
     return Split(checkpoint, corpus, corpus.split(name), subset, model, task, sentences, max_tokens)
@@ -187,11 +187,8 @@ def captured_attention(model, types: Sequence[str] = ATTENTION_TYPES) -> Iterato
     def ask_for_weights(module: nn.Module, args, kwargs):
         return args, {**kwargs, "need_weights": True, "need_head_weights": True}
 
-    def keep(layers: list, layer: int):
-        def hook(module: nn.Module, args, output):
-            layers[layer] = output[1].detach().transpose(0, 1)  # (H, B, T, S) → (B, H, T, S)
-
-        return hook
+    def keep(layers: list, layer: int, module: nn.Module, args, output) -> None:
+        layers[layer] = output[1].detach().transpose(0, 1)  # (H, B, T, S) → (B, H, T, S)
 
     with ExitStack() as hooks:
         for attention_type, attentions in model.attentions().items():
@@ -200,7 +197,7 @@ def captured_attention(model, types: Sequence[str] = ATTENTION_TYPES) -> Iterato
             layers = captured[attention_type] = [torch.empty(0)] * len(attentions)
             for layer, attention in enumerate(attentions):
                 hooks.callback(attention.register_forward_pre_hook(ask_for_weights, with_kwargs=True).remove)
-                hooks.callback(attention.register_forward_hook(keep(layers, layer)).remove)
+                hooks.callback(attention.register_forward_hook(partial(keep, layers, layer)).remove)
         yield captured
 
 
@@ -209,17 +206,10 @@ def masked_heads(model, heads: Iterable[Head]) -> Iterator[None]:
     """While open, the output projection ignores the outputs of ``heads``, as if they were zero.
 
     Its bias still applies. Other attentions that share the projection keep it as it is.
-
-    Raises:
-        UserError: the model has no such head.
     """
-    attentions = model.attentions()
     masked: dict[nn.Module, list[int]] = {}
     for attention_type, layer, head in heads:
-        layers = attentions.get(attention_type, [])
-        if not 0 <= layer < len(layers) or not 0 <= head < layers[layer].num_heads:
-            raise UserError(f"the model has no {attention_type} layer {layer} head {head}; both count from 0")
-        masked.setdefault(layers[layer], []).append(head)
+        masked.setdefault(model.attentions()[attention_type][layer], []).append(head)
     whole = {attention: attention.out_proj for attention in masked}
     try:
         for attention, numbers in masked.items():
@@ -247,13 +237,12 @@ def output_norms(model) -> dict[str, list[Tensor]]:
 
     This is the Frobenius norm of the D columns of W^O that read the head (Correia et al. 2019, section 5).
     """
-    norms: dict[str, list[Tensor]] = {}
-    for attention_type, attentions in model.attentions().items():
-        norms[attention_type] = []
-        for attention in attentions:
-            columns = attention.out_proj.weight.detach().double().unflatten(1, (attention.num_heads, -1))
-            norms[attention_type].append(torch.linalg.vector_norm(columns, dim=(0, 2)))  # of (C, H, D)
-    return norms
+
+    def of_heads(attention: nn.Module) -> Tensor:
+        columns = attention.out_proj.weight.detach().double().unflatten(1, (attention.num_heads, -1))
+        return torch.linalg.vector_norm(columns, dim=(0, 2))  # of (C, H, D)
+
+    return {kind: list(map(of_heads, attentions)) for kind, attentions in model.attentions().items()}
 
 
 def negative_log_likelihood(model, sample: dict, padding: int) -> tuple[float, int]:

@@ -15,10 +15,11 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from ..files import significance, write_json
-from .capture import Head, Split, all_heads, masked_heads, negative_log_likelihood
+from ..files import write_json
+from .capture import Split, all_heads, masked_heads, negative_log_likelihood
+from .maps import Head
 from .measuring import head_statistics
-from .results import by_attention, head_name, head_of, rounded
+from .results import by_attention, head_name, head_of, rounded, text_table
 
 MEASURES = ("density", "alpha", "entropy")
 """The measures that importance is correlated with."""
@@ -109,7 +110,7 @@ def head_importance(split: Split, rows: list[dict], points: int, seeds: int) -> 
     """
     model, padding = split.model, split.padding
     singles = [[head] for head in all_heads(model)]
-    base, *without = losses(model, split.samples("each head"), padding, [[], *singles])
+    base, *without = losses(model, split.samples(), padding, [[], *singles])
     by_head = {heads[0]: loss for heads, loss in zip(singles, without)}
     heads = []
     for row in rows:
@@ -119,7 +120,7 @@ def head_importance(split: Split, rows: list[dict], points: int, seeds: int) -> 
     points, orders = min(points, len(heads)), pruning_orders(heads, seeds)
     counts = sorted({round(len(heads) * i / points) for i in range(1, points + 1)})
     masks = [order[:count] for of_name in orders.values() for order in of_name for count in counts]
-    pruned = iter(losses(model, split.samples("pruning"), padding, masks))
+    pruned = iter(losses(model, split.samples(), padding, masks))
     curves = {
         name: {"pruned": [0, *counts], "losses": [[base, *(next(pruned) for _ in counts)] for _ in of_name]}
         for name, of_name in orders.items()
@@ -127,36 +128,32 @@ def head_importance(split: Split, rows: list[dict], points: int, seeds: int) -> 
     return {"loss": base, "heads": heads, "curves": curves, "correlations": correlations(heads)}
 
 
-def write_importance(
-    split: Split, output: Path, figure: Path | None = None, *, points: int = 12, random_orders: int = 5
-) -> dict:
-    """Write the importance of each head to ``output`` as JSON, whose content is returned; draw the curves.
+def write_importance(split: Split, output: Path, *, points: int = 12, random_orders: int = 5) -> dict:
+    """Write the importance of each head to ``output`` as JSON, whose content is returned.
 
-    ``figure`` is ``output`` with ``.svg`` if it is None; the rest is as for :func:`head_importance`.
+    The curves are drawn beside it, with the ending ``.svg``. See :func:`head_importance`.
     """
     from . import plots  # matplotlib, which other results do not need
 
-    statistics = head_statistics(split.model, split.samples("statistics"), *split.pieces(), split.padding)
+    statistics = head_statistics(split)
     importance = head_importance(split, statistics["heads"], points, random_orders)
     report = rounded({**split.facts, "sentences": statistics["sentences"], **importance})
-    plots.save(plots.importance(report), figure or output.with_suffix(".svg"))
+    plots.save(plots.importance(report), output.with_suffix(".svg"))
     write_json(output, report)
     return report
 
 
 def importance_summary(report: dict, shown: int = 5) -> str:
     """The most and least important heads, and rank correlations, as text."""
-    heads = []
-    for row in sorted(report["heads"], key=lambda row: -row["importance"]):
-        facts = f"alpha {row['alpha']:.3f}, density {row['density']:.3f}"
-        heads.append(f"  {row['importance']:+.4f}  {head_name(row)}  ({facts})")
+    heads = sorted(report["heads"], key=lambda row: -row["importance"])
     if len(heads) > 2 * shown:
-        heads[shown:-shown] = [f"  … {len(heads) - 2 * shown} more"]
-    lines = [f"loss {report['loss']:.4f} nats per token; masking one head adds", *heads]
-    lines.append("rank correlation (Spearman) of importance; p not adjusted for the number of tests")
-    for row in report["correlations"]:
-        value = "not defined"
-        if row["spearman"] is not None:
-            value = f"{row['spearman']:+.3f}  p {significance(row['p_value'])}"
-        lines.append(f"  {row['measure']:<8} {row['attention']:<16} {row['heads']:3} heads  {value}")
-    return "\n".join(lines)
+        heads[shown:-shown] = []
+    rows = [[head_name(row), row["importance"], row["alpha"], row["density"]] for row in heads]
+    columns = ["measure", "attention", "heads", "spearman", "p_value"]
+    correlated = [[row[column] for column in columns] for row in report["correlations"]]
+    return (
+        f"loss {report['loss']:.4f} nats per token; masking one of the most or least important heads adds\n"
+        f"{text_table(rows, ['', 'loss', 'alpha', 'density'])}\n"
+        "rank correlation (Spearman) of importance; p not adjusted for the number of tests\n"
+        f"{text_table(correlated, columns)}"
+    )

@@ -36,8 +36,9 @@ class LoadedModel:
     def __init__(self, model: str | Path, **options):
         logging.getLogger("fairseq").setLevel(logging.WARNING)
         self._model, self._options = model, options
-        self._checkpoint, corpus = find_model(model)
-        self.translator = Translator([self._checkpoint], **{"corpus": corpus, **options})
+        checkpoint, corpus = find_model(model)
+        load = None if options.get("int8") else load_model
+        self.translator = Translator([checkpoint], **{"corpus": corpus, "load": load, **options})
 
     def __reduce__(self):
         return functools.partial(LoadedModel, self._model, **self._options), ()
@@ -48,15 +49,10 @@ class LoadedModel:
             return self.translate([sentences])[0]
         return [hypotheses[0].text if hypotheses else "" for hypotheses in self.translator(sentences)]
 
-    @functools.cached_property
-    def _analysed(self) -> tuple:
-        """Model and task as the analysis loads them: fairseq's own transformer becomes ours with α = 1."""
-        return load_model(self._checkpoint, self.translator.corpus, cpu=self._options.get("cpu", False))
-
     def attention(self, sentence: str, translation: str | None = None) -> SentenceMaps:
         """What every head attends to on a sentence, while the decoder reads a translation of it.
 
-        ``translation`` is by default the model's own. The first call reads the model again.
+        ``translation`` is by default the model's own.
 
         Returns:
             ``weights`` by attention type, such as ``decoder_context``: (L, H, T, S) float32. ``source`` and
@@ -65,7 +61,7 @@ class LoadedModel:
         Raises:
             ValueError: the sentence is empty, or one of the two has more tokens than the model allows.
         """
-        model, task = self._analysed
+        (model,), task = self.translator.models, self.translator.task
         source = self.translator.encode(sentence)
         if translation is not None:
             target = self.translator.encode_target(translation)
@@ -77,4 +73,4 @@ class LoadedModel:
         sample = on_device(dataset.collater([dataset[0]]), model)
         with torch.no_grad(), captured_attention(model) as captured:
             run(model, sample)
-        return sentence_maps(task, sample, 0, captured, sentence)
+        return sentence_maps(task, sample, 0, captured, model.alpha_values(), text=sentence)

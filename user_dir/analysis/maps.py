@@ -10,8 +10,8 @@ reference, since decoding is teacher-forced); ``text``, the source before segmen
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,10 @@ SIDES = {
     "decoder_context": ("target_input", "source"),
 }
 """The tokens of the queries and of the keys, by attention type."""
+Head = tuple[str, int, int]
+"""A head: attention type, layer and head, the latter two counted from 0."""
+_TOKENS = ("source", "target_input", "target")
+_NAMES = ("text", "corpus", "subset")
 
 
 @dataclass(frozen=True)
@@ -33,17 +37,13 @@ class SentenceMaps:
     """The attention of every head on one sentence pair."""
 
     weights: dict[str, np.ndarray]  # by attention type that the model has, (L, H, T, S) float32
+    alphas: dict[str, np.ndarray]  # by attention type, (L, H)
     source: list[str]  # the S source tokens
     target_input: list[str]  # the T tokens that the decoder read
     target: list[str]  # the T tokens that it had to predict
-    text: str = ""  # the source sentence
+    text: str  # the source sentence
     corpus: str = ""
     subset: str = ""
-    alphas: dict[str, np.ndarray] = field(default_factory=dict)  # by attention type, (L, H)
-
-    def queries(self, attention_type: str) -> list[str]:
-        """The T query tokens."""
-        return getattr(self, SIDES[attention_type][0])
 
     def keys(self, attention_type: str) -> list[str]:
         """The S key tokens."""
@@ -58,76 +58,52 @@ class SentenceMaps:
         return weights[layer, head]
 
 
-class Maps:
-    """The sentences of a folder of attention maps, read on access: ``maps[3]``, ``len(maps)``."""
+def read_maps(folder: Path) -> list[SentenceMaps]:
+    """Read the maps of all sentences in a folder; raises UserError if there are none, or one is damaged."""
+    files = _files(folder)
+    if not files:
+        raise UserError(f"no attention maps {folder}; heads.py --dump-attention writes them")
+    return list(map(read_map, files))
 
-    def __init__(self, folder: str | Path):
-        self.folder = Path(folder)
-        self._files = _files(self.folder)
-        if not self._files:
-            raise UserError(f"no attention maps {folder}; head_stats.py --dump-attention writes them")
 
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def __iter__(self) -> Iterator[SentenceMaps]:
-        return (self[number] for number in range(len(self)))
-
-    def __getitem__(self, number: int) -> SentenceMaps:
-        """Read sentence ``number``; raises UserError if it is out of range or cannot be read."""
-        if not 0 <= number < len(self):
-            raise UserError(f"{self.folder} has no sentence {number}: it has sentences 0 to {len(self) - 1}")
-        path = self._files[number]
-        try:
-            with np.load(path) as arrays:
-                return SentenceMaps(
-                    weights={name: arrays[name] for name in ATTENTION_TYPES if name in arrays},
-                    alphas={
-                        name: arrays[f"alpha/{name}"] for name in ATTENTION_TYPES if f"alpha/{name}" in arrays
-                    },
-                    **{name: arrays[name].tolist() for name in ("source", "target_input", "target")},
-                    **{name: str(arrays[name]) for name in ("text", "corpus", "subset")},
-                )
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise UserError(f"cannot read the attention maps {path}: {error}") from None
+def read_map(path: Path) -> SentenceMaps:
+    """Read the maps of a sentence; raises UserError if that is not possible."""
+    try:
+        with np.load(path) as arrays:
+            return SentenceMaps(
+                weights={name: arrays[name] for name in ATTENTION_TYPES if name in arrays},
+                alphas={name: arrays[f"alpha/{name}"] for name in ATTENTION_TYPES if name in arrays},
+                **{name: arrays[name].tolist() for name in (*_TOKENS, *_NAMES)},
+            )
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise UserError(f"cannot read the attention maps {path}: {error}") from None
 
 
 def _files(folder: Path) -> list[Path]:
     """The files of a folder of maps, in the order of the sentences."""
-    return sorted(
-        (path for path in folder.glob("*.npz") if path.stem.isdecimal()), key=lambda path: int(path.stem)
-    )
+    return sorted(folder.glob("[0-9]*.npz"), key=lambda path: int(path.stem))
 
 
-def remove_maps(folder: Path) -> None:
-    """Remove the maps in a folder, which may be of more sentences than those to come."""
+def write_maps(folder: Path, sentences: Sequence[SentenceMaps]) -> None:
+    """Write the maps of sentences to their files in a folder, whose maps they replace."""
     for path in _files(folder):
         path.unlink()
-
-
-def write_map(folder: Path, number: int, sentence: SentenceMaps) -> None:
-    """Write the maps of sentence ``number`` to their file in a folder, which is created if need be."""
-    arrays = {name: weights.astype(np.float32) for name, weights in sentence.weights.items()}
-    arrays |= {f"alpha/{name}": np.asarray(alphas) for name, alphas in sentence.alphas.items()}
-    for name in ("source", "target_input", "target", "text", "corpus", "subset"):
-        arrays[name] = np.array(getattr(sentence, name), np.str_)
-    with atomic_write(folder / f"{number}.npz") as beside, beside.open("wb") as file:
-        np.savez_compressed(file, **arrays)
+    for number, sentence in enumerate(sentences):
+        arrays = {name: weights.astype(np.float32) for name, weights in sentence.weights.items()}
+        arrays |= {f"alpha/{name}": alphas for name, alphas in sentence.alphas.items()}
+        for name in (*_TOKENS, *_NAMES):
+            arrays[name] = np.array(getattr(sentence, name), np.str_)
+        with atomic_write(folder / f"{number}.npz") as beside, beside.open("wb") as file:
+            np.savez_compressed(file, **arrays)
 
 
 def sentence_maps(
-    task,
-    sample: dict,
-    row: int,
-    captured: Mapping[str, list],
-    text: str,
-    alphas: Mapping[str, list] | None = None,
-    **about: str,
+    task, sample: dict, row: int, captured: Mapping[str, list], alphas: Mapping[str, list], **about: str
 ) -> SentenceMaps:
     """The maps of a sentence, ``row`` of a batch of fairseq's ``task``, without padding.
 
-    ``captured`` is of :func:`~.capture.captured_attention`, ``text`` the source sentence, and ``about`` what
-    else is known: ``alphas``, by attention type and layer, and the names of ``corpus`` and ``subset``.
+    ``captured`` is of :func:`~.capture.captured_attention`, ``alphas`` has those of heads by attention type
+    and layer, and ``about`` the source sentence, ``text``, and the names of ``corpus`` and ``subset``.
     """
     inputs, padding = sample["net_input"], task.source_dictionary.pad()
     sides = {
@@ -146,5 +122,4 @@ def sentence_maps(
         name: [dictionary[token] for token in tokens.tolist() if token != padding]
         for name, (tokens, dictionary) in sides.items()
     }
-    of_heads = {name: np.array(layers) for name, layers in (alphas or {}).items() if name in weights}
-    return SentenceMaps(weights=weights, text=text, alphas=of_heads, **symbols, **about)
+    return SentenceMaps(weights, {kind: np.array(alphas[kind]) for kind in weights}, **symbols, **about)

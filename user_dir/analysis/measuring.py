@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..corpora import Corpus
 from ..errors import UserError
 from ..files import write_json, write_text
+from ..translation.translator import Hypothesis, Translator
 from . import measures
 from .capture import Split, captured_attention, dataset_of, output_norms, possible_pairs, run
-from .maps import SIDES, Maps, remove_maps, sentence_maps, write_map
-from .results import ModelAnalysis, head_table, heads_as_csv, log_beside, read_statistics, rounded
+from .maps import SIDES, SentenceMaps, sentence_maps, write_maps
+from .report import write_report
+from .results import (
+    ModelAnalysis,
+    head_table,
+    heads_as_csv,
+    log_beside,
+    model_names,
+    read_statistics,
+    rounded,
+)
 from .roles import ROLES, Role, assign_roles, role_table, with_thresholds
 from .statistics import STATISTICS, Attention
 from .trajectories import read_trajectories
@@ -77,8 +86,8 @@ class LayerStatistics:
         union, _ = measures.support(attention.weights.amax(1, keepdim=True), attention.possible)
         self.counts.append(torch.cat([attended, union, pairs[:, None]], 1).cpu())  # (B, H + 2)
 
-    def rows(self) -> tuple[list[dict], dict]:
-        """The columns of each head that are computed from its weights, and those of the layer."""
+    def rows(self, alphas: Tensor, norms: Tensor) -> tuple[list[dict], dict]:
+        """The columns of each head, with α (H,) and norm of its output (H,), and those of the layer."""
         counts, pairs = torch.cat(self.counts).T.split([self.counts[0].size(1) - 1, 1])  # (H + 1, N), (1, N)
         densities = counts.double() / pairs
         *means, union = densities.mean(1).tolist()
@@ -87,10 +96,12 @@ class LayerStatistics:
         bins = (counts * BINS // pairs).clamp(max=BINS - 1)  # integer arithmetic is exact
         heads = [
             {
+                "alpha": float(alphas[head]),
                 "density": mean,
                 "density_of_pairs": shares[head],
                 "density_std": max(squares[head] - mean**2, 0.0) ** 0.5,
                 "density_histogram": torch.bincount(bins[head], minlength=BINS).tolist(),
+                "output_norm": float(norms[head]),
                 **{name: values.of(head) for name, values in self.means.items()},
             }
             for head, mean in enumerate(means)
@@ -129,39 +140,30 @@ class Statistics:
 
         Layers and heads count from 0; a measure that is not defined for a head is None.
         """
-        heads, layers, columns = [], [], dict(HEAD_COLUMNS)
+        heads, layers = [], []
+        columns = HEAD_COLUMNS | {name: column.definition for name, column in STATISTICS.items()}
         alphas, norms = self.model.alphas(), output_norms(self.model)
-        everywhere = [running for of_kind in self.layers.values() for running in of_kind]
-        for name, column in STATISTICS.items():
-            if not column.optional or any(running.means[name].count for running in everywhere):
-                columns[name] = column.definition
         for kind, of_kind in self.layers.items():
             for layer, running in enumerate(of_kind):
                 place = {"attention": kind, "layer": layer}
-                rows, of_layer = running.rows()
+                rows, of_layer = running.rows(alphas[kind][layer], norms[kind][layer])
                 layers.append({**place, **of_layer})
-                for head, row in enumerate(rows):
-                    row["alpha"] = float(alphas[kind][layer][head])
-                    row["output_norm"] = float(norms[kind][layer][head])
-                    heads.append({**place, "head": head, **{name: row[name] for name in columns}})
+                heads += [{**place, "head": head, **row} for head, row in enumerate(rows)]
         definitions = {**columns, **LAYER_COLUMNS}
         return {"sentences": self.sentences, "heads": heads, "layers": layers, "measures": definitions}
 
 
 @torch.no_grad()
-def head_statistics(
-    model, samples: Iterable[dict], source: Pieces, target: Pieces, padding: int, each_batch=None
-) -> dict:
-    """All statistics of every head of ``model`` over batches in fairseq's form.
+def head_statistics(split: Split, each_batch: Callable[[dict, dict], None] | None = None) -> dict:
+    """All statistics of every head over a split: the result of :meth:`Statistics.result`.
 
-    ``source`` and ``target`` are the pieces of the languages, and ``padding`` is the symbol of both.
-    ``each_batch`` is called with each batch and its captured attention, for instance to write attention maps.
-    The result is that of :meth:`Statistics.result`.
+    ``each_batch`` is called with each batch and its captured attention, in corpus order, for instance to
+    write attention maps.
     """
-    statistics = Statistics(model, source, target, padding)
-    with captured_attention(model) as captured:
-        for sample in samples:
-            run(model, sample)
+    statistics = Statistics(split.model, *split.pieces(), split.padding)
+    with captured_attention(split.model) as captured:
+        for sample in split.samples(in_order=each_batch is not None):
+            run(split.model, sample)
             statistics.add(sample, captured)
             if each_batch is not None:
                 each_batch(sample, captured)
@@ -169,34 +171,28 @@ def head_statistics(
 
 
 def _measured(
-    split: Split, roles: dict[str, Role], facts: dict, maps: Path | None, texts: Sequence[str]
-) -> dict:
-    """The content of a file of statistics, which says ``facts``, too; writes ``maps`` if it is given.
+    split: Split, facts: dict, texts: Sequence[str], roles: dict[str, Role] = ROLES
+) -> tuple[dict, list[SentenceMaps]]:
+    """The content of a file of statistics, which says ``facts``, too, and the maps of the first sentences.
 
-    ``texts``: the source sentences, from the first, of which maps are written.
+    ``texts``: the source sentences of which there are to be maps.
     """
-    pieces = split.pieces()
     about = {"corpus": split.corpus.name, "subset": split.name, "alphas": split.model.alpha_values()}
+    maps: list[SentenceMaps] = []
 
-    def write(sample: dict, captured: dict) -> None:
-        for row, number in enumerate(sample["id"].tolist()):
-            if number < len(texts):
-                write_map(
-                    maps, number, sentence_maps(split.task, sample, row, captured, texts[number], **about)
-                )
+    def keep(sample: dict, captured: dict) -> None:
+        for row in sample["id"].argsort().tolist():
+            if len(maps) < len(texts):
+                maps.append(sentence_maps(split.task, sample, row, captured, text=texts[len(maps)], **about))
 
-    if maps is not None:
-        remove_maps(maps)
-    samples = split.samples(in_order=maps is not None)
-    each_batch = write if maps is not None else None
-    statistics = head_statistics(split.model, samples, *pieces, split.padding, each_batch)
+    statistics = head_statistics(split, keep if texts else None)
     definitions = statistics.pop("measures")
     attentions = split.model.attentions().items()
     row_sums = {kind: layers[0].normalizer.row_sums for kind, layers in attentions if layers}
     report = {**split.facts, **facts, "row_sums": row_sums, **statistics}
     report["roles"] = assign_roles(report["heads"], roles)
     report["measures"] = definitions
-    return rounded(report)
+    return rounded(report), maps
 
 
 def write_statistics(
@@ -216,47 +212,45 @@ def write_statistics(
     if maps is not None:
         source = split.corpus.text(split.subset, split.direction[0])
         texts = source.read_text(encoding="utf-8").split("\n")[:map_sentences]
-    report = _measured(split, roles, {"bpe": split.pieces()[0].scheme}, maps, texts)
+    report, sentences = _measured(split, {"bpe": split.pieces()[0].scheme}, texts, roles)
+    if maps is not None:
+        write_maps(maps, sentences)
     write_json(output, report)
     write_text(output.with_suffix(".csv"), heads_as_csv(report["heads"]))
     return report
 
 
-def analyse_translations(
-    name: str,
-    checkpoint: Path,
-    corpus: Corpus,
-    model,
-    task,
-    sources: Sequence[np.ndarray],
-    targets: Sequence[np.ndarray],
-    texts: Sequence[str],
-    maps: Path,
-) -> ModelAnalysis:
-    """Statistics and attention maps of a model while the decoder reads the given translations.
+def report_translations(
+    translator: Translator,
+    checkpoints: Sequence[Path],
+    translated: Sequence[tuple[str, np.ndarray, Hypothesis]],
+    path: Path,
+) -> None:
+    """Write the head report of a translator's models, while their decoders read the translations.
 
-    ``model`` and ``task`` are of :func:`~.capture.load_model`. ``sources`` and ``targets`` are the tokens of
-    each sentence (S,) and translation (T,), ``</s>`` last, and ``texts`` the sentences. Maps are written to
-    the folder ``maps``, and α over training is read from ``alpha.jsonl`` beside ``checkpoint``.
-
-    Raises:
-        UserError: there are no sentences, or one is longer than the model's limit.
+    ``translated`` has sentences, their tokens (S,), ``</s>`` last, and their best hypotheses; α over training
+    is read from ``alpha.jsonl`` beside each of the ``checkpoints``. Raises UserError without sentences.
     """
-    if not sources:
+    if not translated:
         raise UserError("there are no sentences to report on: all lines are empty")
+    texts, sources, best = zip(*translated)
+    targets, task, models = [hypothesis.tokens for hypothesis in best], translator.task, []
     task.datasets[TRANSLATIONS] = dataset_of(task, sources, targets)
-    longest = max(map(len, [*sources, *targets]))
-    split = Split(checkpoint, corpus, TRANSLATIONS, TRANSLATIONS, model, task, max_tokens=max(4096, longest))
-    statistics = _measured(split, ROLES, {"target": "translation"}, maps, texts)
-    log = log_beside(checkpoint)
-    return ModelAnalysis(name, statistics, read_trajectories(log) if log else None, Maps(maps))
+    max_tokens = max(4096, *map(len, [*sources, *targets]))
+    for checkpoint, name, model in zip(checkpoints, model_names(checkpoints), translator.models):
+        named = checkpoint, translator.corpus, TRANSLATIONS, TRANSLATIONS
+        split = Split(*named, model, task, max_tokens=max_tokens)
+        statistics, maps = _measured(split, {"target": "translation"}, texts)
+        log = log_beside(checkpoint)
+        models.append(ModelAnalysis(name, statistics, log and read_trajectories(log), maps))
+    write_report(models, path, len(texts))
 
 
 def statistics_summary(report: dict, output: Path, maps: Path | None) -> str:
     """Tables of the heads and their roles, and the files that :func:`write_statistics` wrote."""
     lines = [head_table(report["heads"]), role_table(report["roles"]), ""]
     if maps:
-        lines.append(f"attention maps of {len(Maps(maps))} sentences: {maps}")
+        lines.append(f"attention maps of {len(list(maps.glob('*.npz')))} sentences: {maps}")
     table = output.with_suffix(".csv").name
     lines.append(f"statistics over {report['sentences']} sentences: {output} and {table}")
     return "\n".join(lines)

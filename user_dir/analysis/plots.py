@@ -6,13 +6,10 @@ a perceptually uniform colour map, so that figures are legible in greyscale and 
 
 from __future__ import annotations
 
-import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache, wraps
+from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import NamedTuple
 
 import matplotlib
 import numpy as np
@@ -26,8 +23,8 @@ from matplotlib.ticker import MaxNLocator
 from ..attention.types import ATTENTION_TYPES, TITLES
 from ..errors import UserError
 from ..files import atomic_write
-from .maps import SentenceMaps
-from .results import ModelAnalysis, by_attention, by_layer
+from .maps import Head, SentenceMaps
+from .results import ModelAnalysis, by_attention
 from .trajectories import Trajectories
 
 FORMATS = ("svg", "pdf", "png")
@@ -47,7 +44,12 @@ WEIGHT_COLOURS = LinearSegmentedColormap.from_list(
 """From light blue, distinct from white paper, for weights just above 0, to dark blue for 1."""
 _PANEL = 2.4  # inches
 _CELL = 0.17  # inches of a weight in a heat map; keeps tokens legible
-_BEGIN = re.compile("^▁(?=.)")
+_AXES = {
+    "encoder_self": ("query", "key"),
+    "decoder_self": ("query: the token written", "key: the token read"),
+    "decoder_context": ("query: the token written", "key: the source token"),
+}
+"""The labels of rows and columns of a map."""
 _ORDERS = {
     "importance": "least important first",
     "density": "densest first",
@@ -56,24 +58,18 @@ _ORDERS = {
 }
 
 
-@lru_cache
-def _settings() -> dict:
-    """matplotlib's settings for all figures: text as text, in a font with Japanese if one is installed."""
-    installed = set(font_manager.get_font_names())
-    fonts = ["DejaVu Sans", *(name for name in _FALLBACK_FONTS if name in installed)]
-    text = {"svg.fonttype": "none", "pdf.fonttype": 42, "font.size": 8, "font.family": fonts}
-    return {**text, "text.parse_math": False, "svg.hashsalt": "heads"}
-
-
-def styled(draw):
-    """Decorate a drawing function to use the settings of all figures."""
-
-    @wraps(draw)
-    def drawing(*args, **kwargs):
-        with matplotlib.rc_context(_settings()):
-            return draw(*args, **kwargs)
-
-    return drawing
+_INSTALLED = set(font_manager.get_font_names())
+styled = matplotlib.rc_context(
+    {
+        "svg.fonttype": "none",  # text as text
+        "pdf.fonttype": 42,
+        "font.size": 8,
+        "font.family": ["DejaVu Sans", *(name for name in _FALLBACK_FONTS if name in _INSTALLED)],
+        "text.parse_math": False,
+        "svg.hashsalt": "heads",
+    }
+)
+"""Decorator of drawing functions: matplotlib's settings for all figures."""
 
 
 @styled
@@ -109,10 +105,7 @@ def alpha_trajectories(trajectories: Trajectories) -> Figure:
     (Correia et al. 2019, figure 2.)
     """
     alphas = trajectories.alphas
-    figure, rows = _panels(1, len(alphas))
-    low = min(float(values.min()) for values in alphas.values())
-    high = max(float(values.max()) for values in alphas.values())
-    margin = max(0.02, 0.04 * (high - low))
+    figure, rows = _panels(1, list(alphas))
     for axes, values in zip(rows[0], alphas.values()):
         # From dark to light, uniform in greyscale too; the lightest is visible on white.
         colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, values.shape[1]))
@@ -121,8 +114,7 @@ def alpha_trajectories(trajectories: Trajectories) -> Figure:
             style = {"color": colours[layer], "linewidth": 0.9, "label": label}
             axes.plot(trajectories.updates, values[:, layer, head], **style)
         axes.margins(x=0)
-        axes.set_ylim(max(1.0, low - margin), high + margin)
-    _label(rows, [""], list(alphas), "updates", "α")
+    _label(rows, [""], "updates", "α")
     _legend(figure, rows)
     return figure
 
@@ -133,20 +125,15 @@ def alpha_histograms(models: dict[str, dict]) -> Figure:
 
     ``models``: statistics by model name.
     """
-    heads = _rows_of("heads", models)
-    types = _types(heads.values())
-    figure, rows = _panels(len(models), len(types), height=1.5)
+    figure, rows, panels = _panels_of(models, "heads", in_rows=True, height=1.5)
     top = max(2.0, *(row["alpha"] for report in models.values() for row in report["heads"]))
-    bin_width = 0.05 if top < 11 else (top - 1) / 200
-    edges = 1 + bin_width * np.arange(np.ceil((top - 1) / bin_width - 1e-9) + 1)
-    for axes, kind, _, by_type, (colour, *_) in _each_panel(rows, types, heads):
-        # The last bin includes its upper edge, for heads at the default's maximum of 2.
-        alphas = np.clip([row["alpha"] for row in by_type.get(kind, [])], edges[0], edges[-1])
-        counts = np.histogram(alphas, edges)[0]
+    edges = 1 + 0.05 * np.arange(np.ceil((top - 1) / 0.05) + 1)
+    for axes, _, heads, (colour, *_) in panels:
+        counts = np.histogram([row["alpha"] for row in heads], edges)[0]
         axes.bar(edges[:-1], counts, np.diff(edges), align="edge", color=colour, edgecolor="white", lw=0.5)
         axes.set_xlim(edges[0], edges[-1])
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-    _label(rows, list(models), types, "α", "heads")
+    _label(rows, list(models), "α", "heads")
     return figure
 
 
@@ -156,19 +143,16 @@ def density_histograms(models: dict[str, dict]) -> Figure:
 
     (Correia et al. 2019, figure 3.) ``models``: statistics by model name.
     """
-    heads = _rows_of("heads", models)
-    types = _types(heads.values())
-    figure, rows = _panels(1, len(types))
-    for axes, kind, name, by_type, (colour, line, _) in _each_panel(rows, types, heads):
-        if kind in by_type:
-            counts = np.sum([row["density_histogram"] for row in by_type[kind]], axis=0)
+    figure, rows, panels = _panels_of(models, "heads")
+    for axes, name, heads, (colour, line, _) in panels:
+        if heads:
+            counts = np.sum([row["density_histogram"] for row in heads], axis=0)
             edges, share = np.linspace(0, 1, len(counts) + 1), counts / counts.sum()
             axes.stairs(share, edges, color=colour, linestyle=line, linewidth=1.3, label=name)
             axes.stairs(share, edges, color=colour, fill=True, alpha=0.12)
-    for axes in rows[0]:
         axes.set_xlim(0, 1)
         axes.set_ylim(bottom=0)
-    _label(rows, [""], types, "density (share of all possible pairs)", "share of heads\n× sentences")
+    _label(rows, [""], "density (share of all possible pairs)", "share of heads\n× sentences")
     _legend(figure, rows)
     return figure
 
@@ -180,26 +164,19 @@ def sorted_densities(models: dict[str, dict]) -> Figure:
     A row per model, a panel per attention type; line k connects the k-th densest heads of the layers.
     (Correia et al. 2019, figure 4.) ``models``: statistics by model name.
     """
-    heads, layers = _rows_of("heads", models), _rows_of("layers", models)
-    both = {name: {kind: (heads[name][kind], layers[name][kind]) for kind in heads[name]} for name in models}
-    types = _types(both.values())
-    figure, rows = _panels(len(models), len(types), height=1.8)
-    for axes, kind, name, by_type, (colour, *_) in _each_panel(rows, types, both):
+    figure, rows, panels = _panels_of(models, "layers", in_rows=True, height=1.8)
+    for axes, name, layers, (colour, *_) in panels:
         axes.set_ylim(0, 1.04)
-        if kind not in by_type:
-            continue
-        of_heads, of_layers = by_type[kind]
         label = "k-th densest head of each layer"
         style = {"color": colour, "linewidth": 0.9, "marker": ".", "markersize": 4}
         style["label"] = label if len(models) == 1 else f"{name}: {label}"
-        densities = by_layer(of_heads, "density").values()
-        for line in zip(*(sorted(layer, reverse=True) for layer in densities)):
+        for line in zip(*(row["sorted_densities"][::-1] for row in layers)):
             axes.plot(line, **style)
         style = {"color": "black", "linestyle": "--", "linewidth": 1.2, "marker": "_", "markersize": 8}
-        union = [row["union_density"] for row in of_layers]
-        axes.plot(union, label="union of the heads' supports", **style)
-        _layer_ticks(axes, len(of_layers))
-    _label(rows, list(models), types, "layer", "density")
+        if layers:
+            axes.plot([row["union_density"] for row in layers], label="union of the heads' supports", **style)
+            _layer_ticks(axes, len(layers))
+    _label(rows, list(models), "layer", "density")
     _legend(figure, rows)
     return figure
 
@@ -211,18 +188,15 @@ def diversity(models: dict[str, dict]) -> Figure:
     (Correia et al. 2019, figure 5, divided by log H, so that it is at most 1.) ``models``: statistics
     by name.
     """
-    layers = _rows_of("layers", models)
-    types = _types(layers.values())
-    figure, rows = _panels(1, len(types))
-    for axes, kind, name, by_type, (colour, line, marker) in _each_panel(rows, types, layers):
-        if kind in by_type:
-            values = [row["diversity"] for row in by_type[kind]]
+    figure, rows, panels = _panels_of(models, "layers")
+    for axes, name, layers, (colour, line, marker) in panels:
+        if layers:
+            values = [np.nan if row["diversity"] is None else row["diversity"] for row in layers]
             style = {"color": colour, "linestyle": line, "marker": marker, "markersize": 4, "lw": 1.3}
-            axes.plot([np.nan if value is None else value for value in values], label=name, **style)
-            _layer_ticks(axes, len(values))
-    for axes in rows[0]:
+            axes.plot(values, label=name, **style)
+            _layer_ticks(axes, len(layers))
         axes.set_ylim(bottom=0)
-    _label(rows, [""], types, "layer", "Jensen–Shannon\ndivergence, share\nof its maximum")
+    _label(rows, [""], "layer", "Jensen–Shannon\ndivergence, share\nof its maximum")
     _legend(figure, rows)
     return figure
 
@@ -263,33 +237,36 @@ def is_wide(text: str) -> bool:
     return any(unicodedata.east_asian_width(character) in "WF" for character in text)
 
 
-def _rows_of(part: str, models: dict[str, dict]) -> dict[str, dict[str, list[dict]]]:
-    """The rows of ``heads`` or ``layers`` of statistics, by model and attention type."""
-    return {name: by_attention(report[part]) for name, report in models.items()}
+def _panels_of(
+    models: dict[str, dict], part: str, in_rows: bool = False, height: float = _PANEL
+) -> tuple[Figure, np.ndarray, list[tuple]]:
+    """A figure with a panel for each attention type, in one row or in a row for each model.
 
-
-def _types(models: Iterable[dict]) -> list[str]:
-    models = list(models)
-    return [kind for kind in ATTENTION_TYPES if any(kind in model for model in models)]
-
-
-def _each_panel(rows: np.ndarray, types: list[str], models: dict[str, dict]) -> Iterator[tuple]:
-    """Panel, attention type, model's name, its data and style; a single row of panels is of all models."""
+    Returns it, the rows of panels, and for each model and type: panel, the model's name, its rows of ``part``
+    (``heads`` or ``layers``), and its style.
+    """
+    groups = {name: by_attention(report[part]) for name, report in models.items()}
+    types = [kind for kind in ATTENTION_TYPES if any(kind in group for group in groups.values())]
+    figure, rows = _panels(len(models) if in_rows else 1, types, height)
     of_models = np.broadcast_to(rows, (len(models), len(types)))
-    for row, (name, model), style in zip(of_models, models.items(), cycle(STYLES)):
-        name = f" {name}" if name.startswith("_") else name  # matplotlib omits such labels from legends
-        for axes, kind in zip(row, types):
-            yield axes, kind, name, model, style
+    panels = [
+        (axes, name, group.get(kind, []), style)
+        for row, (name, group), style in zip(of_models, groups.items(), cycle(STYLES))
+        for axes, kind in zip(row, types)
+    ]
+    return figure, rows, panels
 
 
-def _panels(rows: int, columns: int, height: float = _PANEL) -> tuple[Figure, np.ndarray]:
-    """A figure and its panels (rows, columns), each of this height in inches."""
-    figure = Figure(figsize=(1.1 * _PANEL * columns, height * rows + 0.5), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharey="row")
+def _panels(rows: int, types: list[str], height: float = _PANEL) -> tuple[Figure, np.ndarray]:
+    """A figure and its panels (rows, attention types), each of this height in inches."""
+    figure = Figure(figsize=(1.1 * _PANEL * len(types), height * rows + 0.5), layout="constrained")
+    grid = figure.subplots(rows, len(types), squeeze=False, sharey="row")
     for axes in grid.flat:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", color="0.9", linewidth=0.6)
         axes.set_axisbelow(True)
+    for axes, kind in zip(grid[0], types):
+        axes.set_title(TITLES[kind], fontsize=9)
     return figure, grid
 
 
@@ -298,13 +275,11 @@ def _layer_ticks(axes: Axes, layers: int) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=min(layers, 8)))
 
 
-def _label(rows: np.ndarray, names: list[str], types: list[str], x_label: str, y_label: str) -> None:
-    """Set titles and the labels of the outer axes; row names are shown if there are several."""
+def _label(rows: np.ndarray, names: list[str], x_label: str, y_label: str) -> None:
+    """Set the labels of the outer axes; row names are shown if there are several."""
     for row, name in zip(rows, names):
         side = f"{name}\n{y_label}" if len(names) > 1 else y_label
         row[0].set_ylabel(side, **({"rotation": 0, "ha": "right"} if is_wide(side) else {}))
-    for axes, attention_type in zip(rows[0], types):
-        axes.set_title(TITLES[attention_type], fontsize=9)
     for axes in rows[-1]:
         axes.set_xlabel(x_label)
 
@@ -313,65 +288,31 @@ def _legend(figure: Figure, panels: np.ndarray) -> None:
     """One legend for all panels, with every label that occurs in any of them."""
     entries = {}
     for axes in panels.flat:
-        for handle, label in zip(*axes.get_legend_handles_labels()):
-            entries.setdefault(label, handle)
-    if entries:
-        longest = 0.065 * max(map(len, entries))  # inches at this font size
-        columns = max(1, min(len(entries), 6, int(figure.get_figwidth() / (0.5 + longest))))
-        figure.legend(
-            entries.values(), entries.keys(), loc="outside lower center", ncols=columns, frameon=False
-        )
-
-
-class Panel(NamedTuple):
-    """A map to draw."""
-
-    title: str
-    weights: np.ndarray  # (T, S)
-    queries: list[str]  # the names of the T rows
-    keys: list[str]  # the names of the S columns
-    rows: str = "query"
-    columns: str = "key"
-
-
-def panel(sentence: SentenceMaps, head: tuple[str, int, int], model: str = "") -> Panel:
-    """The map of a head: attention type, layer and head. Its title names ``model``, and α if it is known.
-
-    A row of the decoder is named by the token that it writes, not by the one before, which is its query.
-
-    Raises:
-        UserError: there is no such head.
-    """
-    kind, layer, number = head
-    weights = sentence.head(kind, layer, number)
-    title = f"{TITLES[kind]}\nlayer {layer}, head {number}"
-    if kind in sentence.alphas:
-        title += f", α = {sentence.alphas[kind][layer, number]:.2f}"
-    title = f"{model}\n{title}" if model else title
-    if kind == "encoder_self":
-        return Panel(title, weights, sentence.queries(kind), sentence.keys(kind))
-    columns = "key: the token read" if kind == "decoder_self" else "key: the source token"
-    return Panel(title, weights, sentence.target, sentence.keys(kind), "query: the token written", columns)
+        entries |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels())}
+    style = {"ncols": min(len(entries), 3), "frameon": False}
+    figure.legend(entries.values(), entries.keys(), loc="outside lower center", **style)
 
 
 @styled
-def head_maps(maps: Sequence[Panel], columns: int | None = None) -> Figure:
+def head_maps(maps: Sequence[tuple[SentenceMaps, Head, str]], columns: int | None = None) -> Figure:
     """Vector heat maps; weights of exactly zero are left in the paper's colour.
 
-    There are ``columns`` maps, or all, side by side. Lines enclose the ``[SEP]`` of a post-editor's input.
+    ``maps``: sentence, head and the name of its model, which may be empty; ``columns`` of them, or all, are
+    side by side. A row of the decoder is named by the token that it writes, not by the one before, which is
+    its query. Raises UserError if there is no such head.
     """
     columns = min(columns or len(maps), len(maps))
     rows = -(-len(maps) // columns)
-    widths = [max(1.0, *(_CELL * len(shown.keys) for shown in maps[i::columns])) for i in range(columns)]
-    in_rows = [maps[i * columns : (i + 1) * columns] for i in range(rows)]
-    heights = [max(1.0, *(_CELL * len(shown.queries) for shown in row)) for row in in_rows]
+    shapes = [_CELL * np.array(sentence.head(*head).shape) for sentence, head, _ in maps]
+    heights = [max(1.0, *(shape[0] for shape in shapes[i * columns :][:columns])) for i in range(rows)]
+    widths = [max(1.0, *(shape[1] for shape in shapes[i::columns])) for i in range(columns)]
     # 0.9 inches next to a map and 1.1 above and below for its tokens, 0.6 for the colour bar.
     size = sum(widths) + 0.9 * columns + 0.6, sum(heights) + 1.1 * rows
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, width_ratios=widths, height_ratios=heights)
     for axes in grid.flat[len(maps) :]:
         axes.remove()
-    meshes = [_draw(axes, shown) for axes, shown in zip(grid.flat, maps)]
+    meshes = [_draw(axes, *each) for axes, each in zip(grid.flat, maps)]
     bar = figure.colorbar(meshes[-1], ax=list(grid.flat[: len(maps)]), shrink=0.6, aspect=25, pad=0.02)
     bar.set_label("attention weight (exactly 0: empty)")
     bar.set_ticks([0, 0.2, 0.4, 0.6, 0.8, 1], labels=["above 0", "0.2", "0.4", "0.6", "0.8", "1"])
@@ -379,35 +320,23 @@ def head_maps(maps: Sequence[Panel], columns: int | None = None) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, panel: Panel) -> QuadMesh:
-    title, weights, queries, keys, rows, columns = panel
+def _draw(axes: Axes, sentence: SentenceMaps, head: Head, model: str) -> QuadMesh:
+    kind, layer, number = head
+    alpha, (rows, columns) = sentence.alphas[kind][layer, number], _AXES[kind]
+    keys = sentence.keys(kind)
+    queries = sentence.source if kind == "encoder_self" else sentence.target
     style = {"cmap": WEIGHT_COLOURS, "vmin": 0, "vmax": 1, "edgecolors": "0.9", "linewidth": 0.4}
-    mesh = axes.pcolormesh(np.ma.masked_equal(weights, 0), **style)
+    mesh = axes.pcolormesh(np.ma.masked_equal(sentence.head(*head), 0), **style)
     axes.set(aspect="equal", xlabel=columns, ylabel=rows)
-    axes.set_title(title, fontsize=8)
+    title = f"{TITLES[kind]}\nlayer {layer}, head {number}, α = {alpha:.2f}"
+    axes.set_title(f"{model}\n{title}" if model else title, fontsize=8)
     axes.invert_yaxis()
     # Chinese, Japanese and Korean keys are upright, one character below the other.
-    across = ["\n".join(key) if is_wide(key) else key for key in spoken(keys)]
+    across = ["\n".join(key) if is_wide(key) else key for key in keys]
     axes.set_xticks(np.arange(len(keys)) + 0.5, across, fontsize=7)
     for label, key in zip(axes.get_xticklabels(), keys):
         label.set_rotation(0 if is_wide(key) else 90)
-    axes.set_yticks(np.arange(len(queries)) + 0.5, spoken(queries), fontsize=7)
-    for tokens, line in ((keys, axes.axvline), (queries, axes.axhline)):
-        for place in (number for number, token in enumerate(tokens) if token.lstrip("▁") == "[SEP]"):
-            line(place, color="0.35", linewidth=0.8)
-            line(place + 1, color="0.35", linewidth=0.8)
+    axes.set_yticks(np.arange(len(queries)) + 0.5, queries, fontsize=7)
     axes.tick_params(which="both", length=0)
     axes.spines[:].set(color="0.9", linewidth=0.4)
     return mesh
-
-
-def spoken(tokens: Sequence[str]) -> list[str]:
-    """Pieces as people read them, the same as in the report.
-
-    ▁, which marks the start of a word, is left out, or ␣ where it is alone, because few fonts have it; a
-    hyphen marks a piece that continues a word of letters.
-    """
-    marked = any(_BEGIN.match(token) for token in tokens)
-    inner = [marked and token[:1].isalnum() and not is_wide(token) for token in tokens]
-    plain = [_BEGIN.sub("", token).replace("▁", "␣") for token in tokens]
-    return [("‑" if goes_on else "") + token for token, goes_on in zip(plain, inner)]

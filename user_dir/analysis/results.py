@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import UserError
-from ..files import OPENERS, markdown, mean_and_deviation, read_json
-from .maps import Maps
+from ..files import markdown, mean_and_deviation, read_json
+from .maps import SentenceMaps, read_maps
 from .trajectories import Trajectories, read_trajectories
 
 
@@ -27,8 +27,8 @@ def result_file(checkpoint: Path, subset: str, ending: str) -> Path:
 
 def beside(statistics_file: Path, ending: str) -> Path:
     """The path of another result, such as ``attention``, of the model and split of some statistics."""
-    stem = statistics_file.with_suffix("") if statistics_file.suffix in OPENERS else statistics_file
-    return statistics_file.with_name(f"{stem.name.removesuffix('.json').removesuffix('.heads')}.{ending}")
+    stem = statistics_file.name.partition(".heads")[0].removesuffix(".json")
+    return statistics_file.with_name(f"{stem}.{ending}")
 
 
 def log_beside(path: Path) -> Path | None:
@@ -41,7 +41,7 @@ def read_statistics(path: str | Path) -> dict:
     """Read ``NAME.heads.json``, which may be compressed; raises UserError if it is something else."""
     content = read_json(path, "the head statistics")
     if not isinstance(content, dict) or not {"heads", "layers", "roles"} <= content.keys():
-        raise UserError(f"{path} is not a file of head statistics, which head_stats.py writes")
+        raise UserError(f"{path} is not a file of head statistics, which heads.py writes")
     return content
 
 
@@ -52,41 +52,34 @@ class ModelAnalysis:
     name: str
     statistics: dict
     trajectories: Trajectories | None = None
-    maps: Maps | None = None
+    maps: Sequence[SentenceMaps] | None = None
 
 
 def read_model(
     name: str, statistics_file: str | Path, log: str | Path | None = None, maps: str | Path | None = None
 ) -> ModelAnalysis:
     """Read statistics and, if they are given, an α log and attention maps of one model."""
+    trajectories = read_trajectories(log) if log else None
     return ModelAnalysis(
-        name,
-        read_statistics(statistics_file),
-        read_trajectories(log) if log else None,
-        Maps(maps) if maps else None,
+        name, read_statistics(statistics_file), trajectories, read_maps(Path(maps)) if maps else None
     )
 
 
-def check_same_split(results: Iterable[tuple[str | Path, str | None, str | None]]) -> None:
-    """Raise UserError unless all results are of one split: for each its name, its corpus and subset."""
-    splits: dict[str, str | Path] = {}
-    for name, corpus, subset in results:
-        splits.setdefault(f"{corpus}, {subset}", name)
-    if len(splits) > 1:
-        (one, first), (other, second) = list(splits.items())[:2]
-        raise UserError(
-            f"different splits cannot be combined: {first} ({one}) and {second} ({other}); see --subset"
-        )
+def check_same_split(splits: dict[str, tuple[str | None, str | None]]) -> None:
+    """Raise UserError unless all results, by their names, are of one split: corpus and subset."""
+    if len(set(splits.values())) > 1:
+        named = (f"{name} ({corpus}, {subset})" for name, (corpus, subset) in splits.items())
+        raise UserError(f"different splits cannot be combined: {' and '.join(named)}; see --subset")
 
 
 def check_models(models: Iterable[ModelAnalysis]) -> None:
     """Raise UserError unless the statistics and maps of all models are of one split."""
-    results = []
+    splits = {}
     for model in models:
-        results.append((model.name, model.statistics.get("corpus"), model.statistics.get("subset")))
-        if model.maps is not None:
-            results.append((model.maps.folder, model.maps[0].corpus, model.maps[0].subset))
-    check_same_split(results)
+        splits[model.name] = model.statistics.get("corpus"), model.statistics.get("subset")
+        for sentence in (model.maps or [])[:1]:
+            splits[f"maps of {model.name}"] = sentence.corpus, sentence.subset
+    check_same_split(splits)
 
 
 def model_names(paths: Sequence[Path], names: Sequence[str | None] | None = None) -> list[str]:
@@ -121,14 +114,6 @@ def by_attention(rows: Iterable[dict]) -> dict[str, list[dict]]:
     for row in rows:
         groups.setdefault(row["attention"], []).append(row)
     return groups
-
-
-def by_layer(rows: Iterable[dict], measure: str) -> dict[int, list[float]]:
-    """A measure of the heads of each layer, from rows of one attention type."""
-    layers: dict[int, list[float]] = {}
-    for row in rows:
-        layers.setdefault(row["layer"], []).append(row[measure])
-    return layers
 
 
 def head_of(row: dict) -> tuple[str, int, int]:
@@ -186,11 +171,12 @@ def head_table(rows: Iterable[dict]) -> str:
     lines = []
     for attention_type, heads in by_attention(rows).items():
         alpha, density = (statistics.fmean(row[name] for row in heads) for name in ("alpha", "density"))
-        lines += [
-            f"{attention_type}: mean alpha {alpha:.3f}, mean density {density:.3f}",
-            layer_table({name: by_layer(heads, name) for name in ("alpha", "density")}),
-            "",
-        ]
+        lines.append(f"{attention_type}: mean alpha {alpha:.3f}, mean density {density:.3f}")
+        cells = []
+        for layer in dict.fromkeys(row["layer"] for row in heads):
+            for name in ("alpha", "density"):
+                cells.append([f"layer {layer}", name, *(row[name] for row in heads if row["layer"] == layer)])
+        lines += [text_table(cells), ""]
     return "\n".join(lines)
 
 
@@ -199,33 +185,22 @@ def alpha_table(trajectories: Trajectories) -> str:
     lines = [f"alpha at update {trajectories.updates[-1]}", ""]
     for attention_type, alphas in trajectories.alphas.items():
         lines.append(f"{attention_type}: mean alpha {np.mean(alphas[-1]):.3f}")
-        lines += [layer_table({"": dict(enumerate(alphas[-1]))}), ""]
+        lines += [text_table([f"layer {layer}", *heads] for layer, heads in enumerate(alphas[-1])), ""]
     return "\n".join(lines)
 
 
-def layer_table(measures: dict[str, dict[int, Iterable[float]]]) -> str:
-    """Format measures side by side as text, with a line per layer and a column per head.
+def text_table(rows: Iterable[Iterable], headers: Sequence[str] = ()) -> str:
+    """A table as text, of numbers with three decimals; a dash for None."""
+    from tabulate import tabulate
 
-    Args:
-        measures: by title, by layer, the values of the layer's heads; all have the same layers.
-    """
-    width = max(len(list(values)) for layers in measures.values() for values in layers.values())
-    heads = "".join(f"  head {head:<2}" for head in range(width))
-    lines = [[f"{title:<8}{heads}" for title in measures]]
-    for layer in next(iter(measures.values())):
-        values = [layers[layer] for layers in measures.values()]
-        lines.append([f"layer {layer:<2}" + "".join(f"  {value:7.3f}" for value in row) for row in values])
-    return "\n".join("  " + "    ".join(line) for line in lines)
+    return tabulate(rows, headers, floatfmt=".3f", tablefmt="plain", missingval="-")
 
 
 def heads_as_csv(heads: Sequence[dict]) -> str:
     """The rows of the heads as CSV, without lists; roles are joined by semicolons."""
-    rows = [
-        {name: value for name, value in row.items() if not isinstance(value, list)}
-        | {"roles": "; ".join(row["roles"])}
-        for row in heads
-    ]
-    return csv_text([list(rows[0]), *(row.values() for row in rows)])
+    columns = [name for name, value in heads[0].items() if not isinstance(value, list)]
+    rows = ([*(row[name] for name in columns), "; ".join(row["roles"])] for row in heads)
+    return csv_text([[*columns, "roles"], *rows])
 
 
 def csv_text(rows: Iterable[Iterable]) -> str:

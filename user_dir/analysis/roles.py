@@ -76,11 +76,7 @@ def role_table(roles: dict[str, dict], shown: int = 3) -> str:
     lines = []
     for name, role in roles.items():
         earned = [head for head in role["heads"] if head["value"] >= role["threshold"]]
-        count = f"{len(earned) or 'no'} head{'' if len(earned) == 1 else 's'}"
-        lines.append(f"{name} ({role['measure']} >= {role['threshold']:g}): {count}")
-        if not role["heads"]:
-            lines[-1] += "; not defined here"
-        for head in earned or role["heads"][:shown]:
-            mark = "" if earned else "  below"
-            lines.append(f"  {head_name(head)}  {head['value']:.3f}{mark}")
+        lines.append(f"{name} ({role['measure']} >= {role['threshold']:g}): {len(earned)} heads")
+        heads = earned or role["heads"][:shown]
+        lines += [f"  {head_name(head)}  {head['value']:.3f}" for head in heads]
     return "\n".join(lines)

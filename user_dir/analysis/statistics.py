@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple
 
 from torch import Tensor
@@ -28,11 +28,6 @@ class Attention:
         """Mask of the queries, (B, T)."""
         return self.possible.any(-1)
 
-    @cached_property
-    def merging(self) -> tuple[Tensor, Tensor]:
-        """See :func:`.measures.subword_merging`."""
-        return measures.subword_merging(self.weights, self.query.word)
-
 
 Values = tuple[Tensor, Tensor]
 """Values (B, H, N), and a mask (B, N) of those of the N items of a sentence that have a value."""
@@ -43,23 +38,20 @@ class Statistic(NamedTuple):
 
     measure: Callable[[Attention], Values | None]
     definition: str  # as in result files
-    optional: bool  # the column is left out of results in which no head has a value
 
 
 STATISTICS: dict[str, Statistic] = {}
 """By name, in the order of the columns."""
 
 
-def statistic(measure=None, *, optional: bool = False):
+def statistic(measure: Callable[[Attention], Values | None]) -> Callable[[Attention], Values | None]:
     """Register a function as a statistic of heads: its name is the column's, its docstring the definition.
 
     The function has an :class:`Attention` and returns :data:`Values`, or None if it is not defined for the
     layer.
     """
-    if measure is None:
-        return partial(statistic, optional=optional)
     text = " ".join(measure.__doc__.split()).removesuffix(".")
-    STATISTICS[measure.__name__] = Statistic(measure, text[0].lower() + text[1:], optional)
+    STATISTICS[measure.__name__] = Statistic(measure, text[0].lower() + text[1:])
     return measure
 
 
@@ -109,7 +101,7 @@ def subword_merging_split(attention: Attention) -> Values | None:
 def _merging(attention: Attention, more_pieces_than: int) -> Values | None:
     if not attention.within:
         return None
-    values, pieces = attention.merging
+    values, pieces = measures.subword_merging(attention.weights, attention.query.word)
     return values, pieces > more_pieces_than
 
 
@@ -149,30 +141,3 @@ def eos(attention: Attention) -> Values:
 def punctuation(attention: Attention) -> Values:
     """Weight on punctuation, mean over queries."""
     return measures.mass(attention.weights, attention.key.punctuation), attention.queries
-
-
-@statistic(optional=True)
-def on_source(attention: Attention) -> Values | None:
-    """Weight on the source sentence before [SEP], mean over queries."""
-    return _on_part(attention, 0)
-
-
-@statistic(optional=True)
-def on_separator(attention: Attention) -> Values | None:
-    """Weight on [SEP], mean over queries."""
-    return _on_part(attention, 1)
-
-
-@statistic(optional=True)
-def on_translation(attention: Attention) -> Values | None:
-    """Weight on the machine translation after [SEP], mean over queries."""
-    return _on_part(attention, 2)
-
-
-def _on_part(attention: Attention, part: int) -> Values | None:
-    """Of post-editors, whose input has parts; see :class:`~.words.Side`."""
-    parts = attention.key.part
-    if parts is None:
-        return None
-    queries = attention.queries & parts.ge(0).any(1, keepdim=True)
-    return measures.mass(attention.weights, parts == part), queries

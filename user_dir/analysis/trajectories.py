@@ -35,14 +35,12 @@ class Trajectories:
             for layer, head in np.ndindex(values.shape[1:]):
                 yield attention_type, layer, head, values[:, layer, head]
 
-    def rows(self) -> list[list]:
+    def rows(self) -> Iterator[list]:
         """A row per update and head, after one of headers: update, attention, layer, head, alpha."""
-        rows = [
-            [update, attention_type, layer, head, round(float(alphas[index]), 6)]
-            for index, update in enumerate(self.updates)
-            for attention_type, layer, head, alphas in self.heads()
-        ]
-        return [["update", "attention", "layer", "head", "alpha"], *rows]
+        yield ["update", "attention", "layer", "head", "alpha"]
+        for index, update in enumerate(self.updates):
+            for attention_type, layer, head, alphas in self.heads():
+                yield [update, attention_type, layer, head, round(float(alphas[index]), 6)]
 
 
 def read_trajectories(path: str | Path) -> Trajectories:

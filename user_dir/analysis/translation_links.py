@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import hashlib
 import re
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,12 +20,12 @@ from torch import Tensor
 
 from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
+from ..corpora.download import sha256
 from ..corpora.pieces import SEPARATORS
 from ..errors import UserError
 from ..files import read_json, shown, write_json
-from .alignment import QUERIES, Link, align_split, candidates, links, run_candidates
+from .alignment import QUERIES, Link, align_split, links, pharaoh, run_candidates
 from .capture import dataset_of, on_device, open_split
-from .words import detect_scheme
 
 SUBSET = "valid"
 SENTENCES = 1000  # of it
@@ -55,7 +53,7 @@ def parse_choice(text: str) -> str:
 def remember(checkpoint: Path, choice: str, by: str) -> Path:
     """Write the choice beside the checkpoint, with what it was found by: ``aer`` or ``bits``; the file."""
     place = _place(checkpoint)
-    values = {"checkpoint_sha256": _sha256(checkpoint), **dict(zip(("name", "query"), choice.split("@")))}
+    values = {"checkpoint_sha256": sha256(checkpoint), **dict(zip(("name", "query"), choice.split("@")))}
     write_json(place, {**values, "subset": SUBSET, "by": by})
     return place
 
@@ -65,7 +63,7 @@ def remembered(checkpoint: Path) -> str | None:
     place = _place(checkpoint)
     if place.is_file():
         content = read_json(place, "the choice of a head for alignment")
-        if content["checkpoint_sha256"] == _sha256(checkpoint):
+        if content["checkpoint_sha256"] == sha256(checkpoint):
             return f"{content['name']}@{content['query']}"
     return (load_checkpoint(checkpoint).get("extra_state") or {}).get(KEY)
 
@@ -74,25 +72,18 @@ def _place(checkpoint: Path) -> Path:
     return checkpoint.parent / "alignment" / f"{checkpoint.stem}.json"
 
 
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def choice_for(checkpoint: Path, corpus: Corpus, head: str | None = None, *, cpu: bool = False) -> str:
+    """The choice of ``head`` (:func:`parse_choice`), that which is remembered, or the best on validation.
 
-
-def choice_for(checkpoint: Path, corpus: Corpus, *, cpu: bool = False) -> str:
-    """The remembered choice, or else the candidate whose links tell most of the target words of validation.
-
-    Candidates are compared at the step that predicts a word and at the one that reads it. The choice is
-    remembered then, if the folder can be written to.
-
-    Raises:
-        UserError: the model has no context attention, or the corpus no validation split.
+    The best is the candidate whose links tell most of the target words (:func:`~.alignment.told_bits`), at
+    the step that predicts a word or at the one that reads it. It is remembered, if the folder can be written
+    to. Raises UserError if the model has no context attention, or the corpus no validation split.
     """
-    choice = remembered(checkpoint)
+    choice = remembered(checkpoint) if head is None else parse_choice(head)
     if choice is None:
         split, bits = open_split(checkpoint, corpus, SUBSET, sentences=SENTENCES, cpu=cpu), {}
         for query in QUERIES:
-            samples = split.samples("alignment", in_order=True)
-            rows = align_split(split.model, samples, *split.pieces(), query=query)["candidates"]
+            rows = align_split(split, query=query)["candidates"]
             bits |= {f"{row['name']}@{query}": row["bits"] for row in rows if row["bits"] is not None}
         choice = max(bits, key=bits.__getitem__)
         with contextlib.suppress(UserError):  # else it is found anew each time
@@ -100,54 +91,49 @@ def choice_for(checkpoint: Path, corpus: Corpus, *, cpu: bool = False) -> str:
     return choice
 
 
-class Pair(NamedTuple):
-    """A sentence and a translation: as text, as it was given and is printed, and as tokens, ``</s>`` last."""
-
-    text: str
-    source: np.ndarray
-    translation: str
-    target: np.ndarray
-
-
 class TranslationAligner:
     """Links between words, which white space parts, by what the models attend to as they read translations.
 
     ``choices`` has one for each of ``models``, whose weights are averaged, and ``task`` is theirs;
-    ``max_tokens`` is of a batch, on one side. Raises UserError if a model has no such candidate.
+    ``max_tokens`` is of a batch, on one side.
     """
 
     def __init__(self, models: Sequence, task, choices: Sequence[str], max_tokens: int):
         self._models, self._task, self._max_tokens = models, task, max_tokens
         self._choices = [choice.split("@") for choice in choices]
         self._texts = [_texts(task.source_dictionary), _texts(task.target_dictionary)]
-        for model, (name, _) in zip(models, self._choices):
-            shapes = [torch.empty(1, each.num_heads, 0, 0) for each in model.attentions()["decoder_context"]]
-            latent = None if model.alignment is None else torch.empty(1, 0, 0)
-            names = [candidate for candidate, *_ in candidates(shapes, latent)]
-            if name not in names:
-                raise UserError(f"the model has no {name} to align with, only {', '.join(names) or 'none'}")
 
     @torch.no_grad()
-    def __call__(self, pairs: Sequence[Pair]) -> list[list[Link]]:
-        """The links of each pair, word by word of the translation."""
-        aligned: list[list[Link]] = [[] for _ in pairs]
-        if not pairs:
-            return aligned
-        dataset = dataset_of(self._task, [pair.source for pair in pairs], [pair.target for pair in pairs])
-        lengths = np.array([max(len(pair.source), len(pair.target)) for pair in pairs])
-        limit = max(self._max_tokens, int(lengths.max()))
-        for members in dataset.batch_by_size(np.argsort(lengths, kind="stable"), max_tokens=limit):
-            sample = on_device(dataset.collater([dataset[i] for i in members]), self._models[0])
-            order = sample["id"].tolist()
-            for i, sentence in zip(order, self._links(sample, [pairs[i] for i in order])):
-                aligned[i] = sentence
-        return aligned
+    def __call__(self, sentences: list[str], encoded: list[np.ndarray], translations) -> list[list[str]]:
+        """The links of each hypothesis of each sentence, as :func:`~.alignment.pharaoh` writes them.
 
-    def _links(self, sample: dict, pairs: list[Pair]) -> list[list[Link]]:
-        """The links of a batch, whose rows are these pairs."""
+        ``encoded`` are the tokens of the sentences, and ``translations`` has lists of hypotheses, of
+        :class:`~..translation.translator.Translator`. Raises UserError if a model has no such candidate.
+        """
+        pairs = [
+            (sentence, tokens, hypothesis)
+            for sentence, tokens, hypotheses in zip(sentences, encoded, translations)
+            for hypothesis in hypotheses
+        ]
+        aligned = [""] * len(pairs)
+        lengths = np.array([max(len(tokens), len(best.tokens)) for _, tokens, best in pairs], int)
+        order = np.argsort(lengths, kind="stable")
+        sources, targets = [tokens for _, tokens, _ in pairs], [best.tokens for *_, best in pairs]
+        dataset = dataset_of(self._task, sources, targets)
+        most = max([self._max_tokens, *lengths])
+        for members in dataset.batch_by_size(order, max_tokens=most) if pairs else ():
+            sample = on_device(dataset.collater([dataset[i] for i in members]), self._models[0])
+            rows = sample["id"].tolist()
+            for i, found in zip(rows, self._links(sample, [pairs[i] for i in rows])):
+                aligned[i] = pharaoh(found)
+        remaining = iter(aligned)
+        return [[next(remaining) for _ in hypotheses] for hypotheses in translations]
+
+    def _links(self, sample: dict, pairs: list[tuple]) -> list[list[Link]]:
+        """The links of a batch, whose rows are these sentences, their tokens and hypotheses."""
         inputs, padding = sample["net_input"], self._task.source_dictionary.pad()
-        source = [words_of(pair.text, self._pieces(0, pair.source)) for pair in pairs]
-        target = [words_of(pair.translation, self._pieces(1, pair.target)) for pair in pairs]
+        source = [words_of(text, self._pieces(0, tokens)) for text, tokens, _ in pairs]
+        target = [words_of(best.text, self._pieces(1, best.tokens)) for *_, best in pairs]
         read = [[-1, *words[:-1]] for words in target]  # one step later than predicted
         key = _placed(inputs["src_tokens"], source, padding)
         query_words = {
@@ -157,7 +143,11 @@ class TranslationAligner:
         total = 0
         for model, (chosen, query) in zip(self._models, self._choices):
             named = run_candidates(model, sample, query_words[query], key, query)
-            total = total + next(weights for name, _, weights in named if name == chosen)
+            weights = {name: weights for name, _, weights in named}
+            if chosen not in weights:
+                names = ", ".join(weights) or "none"
+                raise UserError(f"the model has no {chosen} to align with, only {names}")
+            total = total + weights[chosen]
         return links(total)
 
     def _pieces(self, side: int, tokens: np.ndarray) -> list[str | None]:
@@ -188,15 +178,10 @@ def words_of(text: str, pieces: Sequence[str | None]) -> list[int]:
 
 def _texts(dictionary: Dictionary) -> list[str | None]:
     """The characters of each symbol, without marks of words; None for symbols that are no part of a text."""
-    scheme, texts = detect_scheme(dictionary), []
-    for index, symbol in enumerate(dictionary.symbols):
-        if symbol in SEPARATORS or (index < dictionary.nspecial and index != dictionary.unk()):
-            texts.append(None)
-        elif index == dictionary.unk():
-            texts.append(_UNKNOWN)
-        else:
-            texts.append(symbol.removesuffix("@@") if scheme == "subword_nmt" else symbol.replace("▁", ""))
-    return texts
+    texts: list[str | None] = [symbol.replace("▁", "").removesuffix("@@") for symbol in dictionary.symbols]
+    texts[: dictionary.nspecial] = [None] * dictionary.nspecial
+    texts[dictionary.unk()] = _UNKNOWN
+    return [None if symbol in SEPARATORS else text for symbol, text in zip(dictionary.symbols, texts)]
 
 
 def _placed(tokens: Tensor, words: list[list[int]], padding: int) -> Tensor:

@@ -11,7 +11,6 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from ..corpora.languages import language as language_of
-from ..corpora.pieces import separator_of
 
 _BEGIN, _GOES_ON = "▁", "@@"
 _QUESTION_MARKS = {"?", "？"}
@@ -54,9 +53,6 @@ class Side:
     question: Tensor  # whether it is a question mark
     interrogative: Tensor | None  # whether it is of an interrogative word; None without a list of them
     final_stop: Tensor  # whether it is punctuation at the end of a sentence without a question mark
-    # In the input of a post-editor 0 for the source, 1 for [SEP], 2 for the machine translation, −1 for other
-    # tokens and in sentences without [SEP]; None for a vocabulary without it.
-    part: Tensor | None = None
 
 
 class Pieces:
@@ -78,7 +74,6 @@ class Pieces:
         # In languages without spaces, an interrogative word is often one piece of what ▁ starts.
         self._match_pieces = not language_of(language).spaced
         self._padding, self._eos = dictionary.pad(), dictionary.eos()
-        self._separator = separator_of(dictionary.indices)
         symbols = dictionary.symbols
         special = {dictionary.pad(), dictionary.eos(), dictionary.bos()}
         self._texts = ["" if i in special else self._text(symbol) for i, symbol in enumerate(symbols)]
@@ -98,9 +93,7 @@ class Pieces:
         return symbol.removesuffix(_GOES_ON) if self.scheme == "subword_nmt" else symbol
 
     def _look_up(self, table: str, tokens: Tensor) -> Tensor:
-        if self._tables[table].device != tokens.device:
-            self._tables = {name: values.to(tokens.device) for name, values in self._tables.items()}
-        return self._tables[table][tokens]
+        return self._tables[table].to(tokens.device)[tokens]
 
     def words(self, tokens: Tensor, *, part_punctuation: bool = True) -> Tensor:
         """Index of each token's word in its sentence, from 0; −1 for tokens outside words: (B, T) → (B, T).
@@ -137,16 +130,7 @@ class Pieces:
             question=question,
             interrogative=None if self.interrogatives is None else self._interrogative(tokens, word),
             final_stop=is_last & punctuation & ~question.any(1, keepdim=True),
-            part=self._part(tokens, word),
         )
-
-    def _part(self, tokens: Tensor, word: Tensor) -> Tensor | None:
-        if self._separator is None:
-            return None
-        separators = tokens.eq(self._separator)
-        before = separators.cumsum(1) - separators.long()  # separators before each token
-        part = torch.where(before > 0, 2, separators.long())
-        return part.masked_fill((word < 0) | ~separators.any(1, keepdim=True), -1)
 
     def _interrogative(self, tokens: Tensor, words: Tensor) -> Tensor:
         rows = []

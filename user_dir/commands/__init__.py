@@ -6,35 +6,18 @@ A module has ``main(argv)`` and, where Ctrl-C deserves more than "interrupted", 
 from __future__ import annotations
 
 import argparse
-import ast
 import functools
 import importlib
 import sys
-from pathlib import Path
+from types import ModuleType
 
 from .. import __version__
 from ..errors import UserError
 from .options import run_command
 
-COMMANDS = {
-    "prepare": "prepare",
-    "train": "train",
-    "average": "average_checkpoints",
-    "evaluate": "evaluate",
-    "translate": "translate",
-    "compare": "compare",
-    "heads": "head_stats",
-    "report": "report",
-    "align": "align",
-    "importance": "head_importance",
-    "alphas": "dump_alphas",
-    "plot-heads": "plot_heads",
-    "plot-attention": "plot_attention",
-    "compare-heads": "compare_heads",
-    "export": "export",
-    "convert": "convert_checkpoint",
-}
-"""Subcommand → its module."""
+COMMANDS = ("prepare", "train", "translate", "evaluate", "report", "average", "compare", "heads", "plot")
+COMMANDS += ("align", "export")
+"""The subcommands, everyday ones first: modules of this package."""
 
 
 def console() -> None:
@@ -42,32 +25,33 @@ def console() -> None:
     run_command(_dispatch)
 
 
-def run(module: str) -> None:
-    """Run the command of a module of this package, and exit."""
-    found = importlib.import_module(f".{module}", __name__)
-    main = functools.partial(_with_requirements, found.main)
-    run_command(main, getattr(found, "INTERRUPTED", "interrupted"))
+def run(command: str) -> None:
+    """Run a subcommand with the arguments of this process, and exit."""
+    module = _module(command)
+    main = functools.partial(_with_requirements, module.main)
+    run_command(main, getattr(module, "INTERRUPTED", "interrupted"))
+
+
+def _module(command: str) -> ModuleType:
+    return importlib.import_module(f".{command}", __name__)
 
 
 def _dispatch() -> None:
     parser = argparse.ArgumentParser(
         prog="adaptively-sparse",
         description="Adaptively sparse Transformers: from a corpus to translations and heads.",
-        epilog="\n".join(f"  {name:<16}{_summary(module)}" for name, module in COMMANDS.items()),
+        epilog="\n".join(f"  {name:<11}{_module(name).__doc__.splitlines()[0]}" for name in COMMANDS),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="adaptively-sparse [--version] COMMAND …    (COMMAND --help explains a command)",
     )
     parser.add_argument("--version", action="version", version=__version__)
-    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")
-    name = parser.parse_args(sys.argv[1:2]).command
-    sys.argv = [f"adaptively-sparse {name}", *sys.argv[2:]]
-    run(COMMANDS[name])
-
-
-def _summary(module: str) -> str:
-    """The first sentence of a module's docstring, without importing it."""
-    source = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
-    return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
+    parser.add_argument("command", nargs="?", choices=COMMANDS, metavar="COMMAND", help="one of those below")
+    command = parser.parse_args(sys.argv[1:2]).command
+    if command is None:
+        parser.print_help()
+        return
+    sys.argv = [f"adaptively-sparse {command}", *sys.argv[2:]]
+    run(command)
 
 
 def _with_requirements(main) -> None:
@@ -75,8 +59,6 @@ def _with_requirements(main) -> None:
     try:
         main()
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == __name__.partition(".")[0]:
-            raise
         raise UserError(
             f"this command needs {error.name}, which is not installed: "
             "pip install 'adaptively-sparse[analysis]'"

@@ -8,27 +8,23 @@ file with all results.
 
 from __future__ import annotations
 
-from .head_stats import opened_split
-from .options import file_path, option_adder, path_of, split_parser
+from pathlib import Path
+
+from .heads import opened_split
+from .options import Parser
 
 
 def main(argv=None) -> None:
     """Read the command line, align, print and write."""
-    parser = split_parser(__doc__)
-    add = option_adder(parser)
-    add("--output", path_of, "folder (default: alignment/CHECKPOINT-SUBSET beside the checkpoint)")
-    parser.add_argument(
-        "--query",
-        choices=("output", "input"),
-        default="output",
-        help="align a target word at the step that predicts it (output) or at the next, which reads it "
-        "(input) (default: output)",
-    )
-    add("--gold", file_path, "gold alignments, one line per sentence: i-j sure, i?j possible")
-    parser.add_argument("--gold-from-1", action="store_true", help="the gold file counts words from 1")
-    parser.add_argument(
-        "--gold-reversed", action="store_true", help="the gold file has the target word first"
-    )
+    parser = Parser(__doc__)
+    parser.add_split_options()
+    what = "folder (default: alignment/CHECKPOINT-SUBSET beside the checkpoint)"
+    parser.add("--output", Path, what, metavar="DIR")
+    what = "align a target word at the step that predicts it (output) or at the next, which reads it (input)"
+    parser.add("--query", str, f"{what} (default: output)", choices=("output", "input"), default="output")
+    parser.add("--gold", Path, "gold alignments, one line per sentence: i-j sure, i?j possible")
+    parser.add_switch("--gold-from-1", "the gold file counts words from 1")
+    parser.add_switch("--gold-reversed", "the gold file has the target word first")
     args = parser.parse_args(argv)
     output = args.output or args.path.parent / "alignment" / f"{args.path.stem}-{args.subset}"
     split = opened_split(args)

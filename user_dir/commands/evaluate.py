@@ -5,34 +5,34 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import logging
+from pathlib import Path
 
-from .options import add_model_options, add_search_options, new_parser, option_adder, path_of, plain_name
-
-_CASE = {
-    "ignored": "ignored in all scores, because the pieces have no capitals",
-    "from_translation": "copied from the machine translation, because the pieces have no capitals",
-}
+from .options import Parser, plain_name, real
 
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
-    parser = new_parser(__doc__)
-    add = option_adder(parser)
-    add_model_options(parser, named=False)
+    parser = Parser(__doc__)
+    parser.add_model_options()
     what = "valid or the name of a test set; may be repeated (default: all test sets, or valid)"
-    add("--subset", plain_name, what, action="append")
-    add("--test-set", plain_name, argparse.SUPPRESS, dest="subset", action="append")
+    parser.add("--subset", plain_name, what, action="append")
+    parser.add("--test-set", plain_name, argparse.SUPPRESS, dest="subset", action="append")
     what = "folder for scores and translations (default: evaluation/CHECKPOINT beside the checkpoint)"
-    add("--output", path_of, what)
-    add_search_options(parser, chooses=True)
-    add("--tokenize", str, "sacrebleu's tokenizer for BLEU (default: that of the language)", metavar="NAME")
-    for flag, what in (
-        ("--skip-long", "leave out sentences that are longer than the model's limit, and list them"),
-        ("--truncate-source", "truncate sources that are longer than the model's limit, and list them"),
-        ("--verbose", "also show fairseq's messages"),
-    ):
-        parser.add_argument(flag, action="store_true", help=what)
+    parser.add("--output", Path, what, metavar="DIR")
+    chosen = "; valid: that of 0, 0.5, 1, 2, 4 and 8 with the lowest TER on validation"
+    parser.add_search_options(penalty, chosen)
+    what = "sacrebleu's tokenizer for BLEU (default: that of the language)"
+    parser.add("--tokenize", str, what, metavar="NAME")
+    what = "sentences that are longer than the model's limit, and list them"
+    parser.add_switch("--skip-long", f"leave out {what}")
+    parser.add_switch("--truncate-source", f"truncate {what}")
+    parser.add_switch("--verbose", "also show fairseq's messages")
     return parser.parse_args(argv)
+
+
+def penalty(text: str) -> float | str:
+    """Type of an argument: a penalty on new pieces, or ``valid``."""
+    return text if text == "valid" else real(0, 1000)(text)
 
 
 def main(argv=None) -> None:
@@ -40,7 +40,6 @@ def main(argv=None) -> None:
     args = parse_args(argv)
 
     from ..checkpoints import load_checkpoint
-    from ..corpora import load_corpus
     from ..errors import UserError
     from ..files import check_output
     from ..translation.evaluate import Options, evaluate
@@ -48,10 +47,7 @@ def main(argv=None) -> None:
 
     if not args.verbose:
         logging.getLogger("fairseq").setLevel(logging.WARNING)
-    if args.corpus:
-        corpus = load_corpus(args.corpus, args.data).require_prepared()
-    else:
-        corpus = corpus_of(load_checkpoint(args.path), args.path, data=args.data)
+    corpus = corpus_of(load_checkpoint(args.path), args.path, args.corpus, args.data)
     output = args.output or args.path.parent / "evaluation" / args.path.stem
     check_output(output / "scores.json")
     # Translations are named like the corpus's own files, which would be lost.
@@ -81,16 +77,16 @@ def described(scores: dict) -> str:
             lines.append(f"  {told}: {len(numbers)} ({first_few([line - 1 for line in numbers])})")
     lines.append(f"  references: {scores['references']}")
     if "case" in scores:
-        lines.append(f"  case: {_CASE[scores['case']]}")
-    lines.append(f"  BLEU {scores['bleu']:.2f}  {scores['bleu_signature']}")
-    lines.append(f"  chrF {scores['chrf']:.2f}  {scores['chrf_signature']}")
-    lines.append(f"  TER  {scores['ter']:.2f}  {scores['ter_signature']}")
+        lines.append(f"  case: {scores['case'].replace('_', ' ')}, as the pieces have no capitals")
+    for name in ("BLEU", "chrF", "TER"):
+        score, signature = scores[name.lower()], scores[f"{name.lower()}_signature"]
+        lines.append(f"  {name:<4} {score:.2f}  {signature}")
     if "new_piece_penalties" in scores:
         tried = ", ".join(f"{penalty} {ter:.2f}" for penalty, ter in scores["new_piece_penalties"].items())
         lines.append(f"  penalty {scores['new_piece_penalty']:g} on new pieces; TER on valid: {tried}")
     if "uncorrected" in scores:
         before, changes, gain = scores["uncorrected"], scores["changes"], scores["gain"]
-        uncorrected = (f"{label} {before[label.lower()]:.2f}" for label in ("BLEU", "chrF", "TER"))
+        uncorrected = (f"{name} {before[name.lower()]:.2f}" for name in ("BLEU", "chrF", "TER"))
         lines.append("  uncorrected: " + "  ".join(uncorrected))
         counts = (f"{count} {change.replace('_', ' ')}" for change, count in changes.items())
         lines.append("  sentences: " + ", ".join(counts))
@@ -98,7 +94,6 @@ def described(scores: dict) -> str:
         lines.append(told if gain["per_edit"] is None else f"{told}, {gain['per_edit']:+.3f} each")
     if "tokenized_bleu" in scores:
         lines.append(f"  tokenized BLEU {scores['tokenized_bleu']:.2f}  {scores['tokenized_bleu_signature']}")
-        lines.append(
-            f"    on tokens of {scores['tokenized_bleu_tokens']}: not to be compared with BLEU above"
-        )
+        tokens = scores["tokenized_bleu_tokens"]
+        lines.append(f"    on tokens of {tokens}: not to be compared with BLEU above")
     return "\n".join(lines)

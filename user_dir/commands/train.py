@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from ..files import ROOT, SHARED
-from .options import file_path, new_parser, option_adder
+from .options import Parser
 
 # fairseq's command; one of its imports would have all libraries log at DEBUG, hydra before there are guards.
 FAIRSEQ = "import logging; logging.basicConfig(level=logging.INFO); "
@@ -27,20 +27,17 @@ LOG, SHORT = "ADAPTIVELY_SPARSE_LOG", "short"  # see user_dir/guards/short_log.p
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
-    parser = new_parser(__doc__)
-    add = option_adder(parser)
+    parser = Parser(__doc__)
     # Were it required, argparse would report its absence as that of the settings, too.
-    add("config", file_path, "config, such as configs/toy/alpha_entmax.yaml", nargs="?", metavar="CONFIG")
-    add("overrides", str, "settings that override the config", nargs="*", metavar="key=value")
-    add("--tensorboard", str, "folder for TensorBoard logs (default: none)", metavar="DIR")
+    what = "config, such as configs/toy/alpha_entmax.yaml"
+    parser.add("config", Path, what, nargs="?", metavar="CONFIG")
+    parser.add("overrides", str, "settings that override the config", nargs="*", metavar="key=value")
+    parser.add("--tensorboard", str, "folder for TensorBoard logs (default: none)", metavar="DIR")
     what = "print fairseq's whole log, which also goes to hydra_train.log in the folder of the checkpoints"
-    parser.add_argument("--verbose", action="store_true", help=what)
+    parser.add_switch("--verbose", what)
     args = parser.parse_intermixed_args(argv)  # flags may stand between settings
     if args.config is None:
-        parser.error(
-            "no CONFIG: the YAML file with the data, the model and the training, such as "
-            "configs/toy/alpha_entmax.yaml"
-        )
+        parser.error("no CONFIG: the YAML file of a training, such as configs/toy/alpha_entmax.yaml")
     return args
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -16,7 +16,6 @@ from fairseq.dataclass.configs import GenerationConfig
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from ..analysis import translation_links
 from ..checkpoints import for_inference, load_checkpoint, model_name, num_updates, save_checkpoint
 from ..corpora import Corpus
 from ..corpora.download import sha256
@@ -55,19 +54,17 @@ def new_folder(output: Path) -> Iterator[Path]:
         folder.rename(output)
 
 
-def write_folder(checkpoint: Path, corpus: Corpus, output: Path, dtype: torch.dtype = torch.float16) -> None:
+def write_folder(checkpoint: Path, corpus: Corpus, output: Path, dtype: torch.dtype, extra: dict) -> None:
     """Write the folder of a translation model, with its parameters in ``dtype``.
 
     ``extra_state`` of ``model.pt`` has what only the prepared corpus can tell: the limit of the length of
-    translations, and, if the model has context attention, which head aligns best.
+    translations, and ``extra``, such as which head aligns best.
     """
     state = load_checkpoint(checkpoint)
     direction = translation_direction(state, checkpoint, corpus)
-    extra = {MAX_LEN_B: translation_limit(state, corpus).b}
-    with suppress(UserError):  # it has no context attention
-        extra[translation_links.KEY] = str(translation_links.choice_for(checkpoint, corpus, cpu=True))
+    limit = translation_limit(state, corpus)
     state = for_inference(state)
-    state["extra_state"] |= extra
+    state["extra_state"] |= {MAX_LEN_B: limit.b, **extra}
     search = OmegaConf.to_container(OmegaConf.structured(GenerationConfig()), resolve=True, enum_to_str=True)
     state["cfg"] |= {"generation": search, "bpe": None, "tokenizer": None}  # which from_pretrained needs
     state["model"] = in_precision(state["model"], dtype)

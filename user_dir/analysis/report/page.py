@@ -8,14 +8,13 @@ import re
 import zlib
 from collections.abc import Sequence
 from html import escape
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from ...attention.types import ATTENTION_TYPES, TITLES
 from ...files import write_text
-from ..maps import Maps, SentenceMaps
+from ..maps import SentenceMaps
 from ..results import ModelAnalysis, by_attention
 from ..trajectories import Trajectories
 
@@ -110,10 +109,10 @@ def _trajectories(trajectories: Trajectories) -> dict | None:
     }
 
 
-def _maps(maps: Maps, sentences: int) -> dict:
+def _maps(maps: Sequence[SentenceMaps], sentences: int) -> dict:
     return {
         "shape": {name: list(weights.shape[:2]) for name, weights in maps[0].weights.items()},
-        "sentences": [_sentence(each) for each in islice(maps, sentences)],
+        "sentences": [_sentence(each) for each in maps[:sentences]],
     }
 
 

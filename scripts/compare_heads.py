@@ -1,7 +1,0 @@
-#!/usr/bin/env python3
-"""The command ``compare_heads`` of the package, from a checkout."""
-
-from _checkout import run
-
-if __name__ == "__main__":
-    run("compare_heads")

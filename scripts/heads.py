@@ -1,0 +1,6 @@
+"""The command ``heads`` of the package, from a checkout."""
+
+from _checkout import run
+
+if __name__ == "__main__":
+    run("heads")

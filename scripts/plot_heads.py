@@ -1,7 +1,0 @@
-#!/usr/bin/env python3
-"""The command ``plot_heads`` of the package, from a checkout."""
-
-from _checkout import run
-
-if __name__ == "__main__":
-    run("plot_heads")
