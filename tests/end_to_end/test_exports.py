@@ -119,7 +119,7 @@ def test_transformers_alone(trained, corpus, tmp_path):
     expected = []
     for name, settings in kinds.items():
         given = of(random_model(trained, corpus, tmp_path / f"{name}.pt", **settings), corpus)
-        done = script("export", *given, "--transformers", "--output", tmp_path / name)
+        done = script("export", *given, "--transformers", tmp_path / name)
         brings_code = bool([*(tmp_path / name).glob("*.py")])
         assert ("trust_remote_code" in done.stdout) == brings_code == (name == "with-code")
         for beam in (1, 5):
