@@ -62,10 +62,10 @@ def test_a_config_with_its_data_passes(root):
 
 def test_fairseq_trains_with_the_settings_that_were_checked(root, monkeypatch):
     """They reach fairseq's own command, which composes the config once more."""
-    store = ConfigStore.instance()
-    monkeypatch.setattr(store, "repo", copy.deepcopy(store.repo))  # to which fairseq adds the config
     changes = ["optimization.max_update=7", "checkpoint.save_dir=a=b, c", "model.encoder_layers=2"]
     command, environment = training_command(CONFIG, changes, root)
+    store = ConfigStore.instance()
+    monkeypatch.setattr(store, "repo", copy.deepcopy(store.repo))  # to which fairseq adds the config
     assert environment.items() >= KEEP_MEMORY.items()
     monkeypatch.setattr("sys.argv", command[command.index("fairseq_cli.hydra_train") :])
     trained = []

@@ -127,7 +127,9 @@ def extra_overrides(config: dict[str, Any]) -> list[str]:
     """Settings for several workers, and for hydra, that every training needs; in hydra's grammar."""
     from .guards.training import READ_BY_EACH, launched_workers
 
-    overrides = [f"++checkpoint.{READ_BY_EACH}=true"]
+    overrides = [f"++checkpoint.{READ_BY_EACH}=true", "hydra.job.chdir=false", "hydra.output_subdir=null"]
+    folder = (config.get("checkpoint") or {}).get("save_dir", "checkpoints")
+    overrides.append(hydra_override(f"hydra.run.dir={folder}"))  # where its log goes
     distributed = config.get("distributed_training") or {}
     if distributed.get("distributed_init_method") is None:
         cpu = bool((config.get("common") or {}).get("cpu"))

@@ -111,12 +111,6 @@ def test_the_pointer_stands_behind_what_was_copied_though_it_repeats_itself():
     assert jumps_of(gate, tokens, [EOS, *mt]).argmax(2).tolist() == [list(range(2, 2 + len(mt) + 1))]
 
 
-def test_after_a_replacement_the_pointer_goes_on_behind_it():
-    gate = CopyGate(8, 2.0, SEP, PAD, EOS)
-    tokens = torch.tensor([[7, SEP, 5, 6, 7, 8, EOS]])
-    assert jumps_of(gate, tokens, [EOS, 5, 9, 9]).argmax(2).tolist() == [[2, 3, 4, 5]]
-
-
 def test_the_pointer_does_not_go_back_behind_what_was_copied():
     """One token that is the same may be written by chance; two are copied."""
     torch.manual_seed(1)
