@@ -7,7 +7,6 @@ from torch.library import opcheck
 
 from user_dir.entmax import entmax, entmax_loss, loss, op
 from user_dir.entmax.checks import hide
-from user_dir.entmax.operators import is_eager
 
 NATIVE = pytest.mark.parametrize("backend", ("native",), indirect=True)
 SHAPE = (2, 3, 4, 5)
@@ -212,11 +211,3 @@ def test_tensors_without_numbers(alpha):
         losses = entmax_loss(each, labels, alpha)
         (grad,) = torch.autograd.grad(found.sum() + losses.sum(), each)
         assert losses.shape == (3,) and grad.shape == (3, 5) and type(grad) is type(each)
-
-
-def test_plain_tensors_skip_the_operators():
-    z = torch.randn(3, requires_grad=True)
-    assert is_eager(z, torch.nn.Parameter(z.detach()), None)
-    assert torch.vmap(lambda z: torch.tensor(is_eager(z)))(z).sum() == 0
-    assert not is_eager(z.to("meta"))
-    assert not torch.compile(lambda z: z + is_eager(z), backend="eager")(torch.zeros(1)).any()

@@ -16,7 +16,8 @@ from helpers import SMALL, SMALL_LM, binarise, dictionary
 import user_dir.tasks  # noqa: F401  registers the architectures
 
 OURS, LM = "adaptively_sparse_transformer", "adaptively_sparse_transformer_lm"
-PAIRS, TEXT = f"--source-lang de --target-lang en {SMALL}", f"{SMALL_LM} --sample-break-mode eos"
+PAIRS = f"--source-lang de --target-lang en {SMALL} --encoder-layers 1 --decoder-layers 1"
+TEXT = f"{SMALL_LM} --sample-break-mode eos --decoder-layers 1"
 # SGD, because Adam makes whole steps of the rounding errors of gradients that are 0.
 FLAGS = "--optimizer sgd --lr 0.3 --num-workers 0 --seed 3 --max-tokens 60 --required-batch-size-multiple 1"
 CRITERION = "--criterion label_smoothed_cross_entropy --label-smoothing 0.1"
