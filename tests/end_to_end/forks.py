@@ -81,10 +81,10 @@ class Forks:
         return not select.select([self.answers], [], [], timeout)[0]
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition holds, polling every half millisecond."""
+        """Wait until a condition holds, polling every three milliseconds."""
         while not condition():
             assert self.running(), "it ended before: " + Path(self.files[2]).read_text()[-3000:]
-            time.sleep(0.0005)
+            time.sleep(0.003)
 
     def kill(self, number: int) -> subprocess.CompletedProcess:
         """Send a signal and wait for the program's end."""

@@ -28,7 +28,7 @@ def test_killed_in_each_epoch_a_training_sees_each_sentence_once_an_epoch(small,
     program, recorder = forks(), ROOT / "tests" / "end_to_end" / "recorded.py"
     through, killed = tmp_path / "through", tmp_path / "killed"
     logs = {folder: tmp_path / f"{folder.name}.jsonl" for folder in (through, killed)}
-    tokens = 1000 // workers  # so that an epoch has as many updates
+    tokens = 2000 // workers  # so that an epoch has as many updates
 
     def by_fairseq(folder) -> list:
         flags = ["--max-epoch", "2", "--save-interval-updates", "3", "--keep-interval-updates", "1"]

@@ -49,7 +49,7 @@ def test_killed_and_repeated(corpus, begun, tmp_path, way):
 
     def flags(folder):
         words = [str(begun) if word == "FILE" else word for word in COMMANDS[way]]
-        return same_flags(corpus, folder, *LONG, *words, "--max-update", "30")
+        return same_flags(corpus, folder, *LONG, *words, "--max-update", "20")
 
     for folder in (through, killed):
         folder.mkdir()

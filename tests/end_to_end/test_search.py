@@ -23,14 +23,14 @@ from user_dir.models.transformer import from_stock
 
 pytestmark = pytest.mark.slow
 
-SENTENCES = 20
+SENTENCES = 12
 LENGTH = ["--max-len-a", "0", "--max-len-b", "8"]
 ROUNDED = 6e-4  # fairseq prints four digits; the rest is float32 rounding
 
 
 @pytest.fixture(scope="module")
 def few(corpus, tmp_path_factory) -> Path:
-    """A folder with 20 sentences as text, binarised by ``fairseq-preprocess``."""
+    """A folder with a few sentences as text, binarised by ``fairseq-preprocess``."""
     folder = tmp_path_factory.mktemp("few")
     for language in ("de", "en"):
         for kind in ("", "spm"):
@@ -268,6 +268,7 @@ torch.save([[(one["tokens"], one["score"]) for one in beam] for beam in found], 
 """
 
 
+@pytest.mark.nightly
 def test_exported_search_runs_without_fairseq_and_plugin(few, corpus, ours, tmp_path):
     """Also without native kernels, which only the plugin loads; step by step, with incremental state."""
     model = hub(ours, few, corpus)

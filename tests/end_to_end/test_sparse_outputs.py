@@ -50,7 +50,7 @@ def test_the_log_has_the_support_instead_of_a_perplexity(trained_sparse):
 
 def generate(corpus, path, *flags):
     few = (
-        "--cpu --gen-subset valid --max-sentences 40 --num-shards 8 --shard-id 0 --max-len-a 0 --max-len-b 6"
+        "--cpu --gen-subset valid --max-sentences 40 --num-shards 16 --shard-id 0 --max-len-a 0 --max-len-b 6"
     )
     return here("generate", corpus / "bin", *PLUGIN, "--path", path, *few.split(), *flags)
 
