@@ -36,7 +36,8 @@ def install(tmp_path, monkeypatch):
 def test_a_finished_setup_is_not_repeated(install):
     install.main([])
     assert "venv --clear" in install.commands[0]
-    assert all("--constraint" in command for command in install.commands[1:])
+    assert all("--constraint" in command for command in install.commands[1:-1])
+    assert "uninstall" in install.commands[-1] and "torchaudio" in install.commands[-1]
     install.commands.clear()
     install.main(["--this-python"])
     assert not install.commands

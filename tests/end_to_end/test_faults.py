@@ -44,7 +44,7 @@ def words_of(command: str, small: Path, checkpoint: Path, output: Path) -> list:
         return ["-m", "fairseq_cli.train", *same_flags(small, output, *TRAINING.split())]
     if command == "prepare":
         return [script, "mine", "--raw", small.parents[1] / "raw", "--data", output, "--workers", "1"]
-    if command == "average_checkpoints":
+    if command == "average":
         both = checkpoint, checkpoint.with_name("checkpoint_last.pt")
         return [script, "--path", *both, "--output", output / "average.pt"]
     if command == "evaluate":
@@ -67,7 +67,7 @@ def whole(folder: Path) -> dict[str, bytes]:
     return {name: text for name, text in contents(folder).items() if not left.search(name)}
 
 
-@pytest.mark.parametrize("command", ["prepare", "train", "average_checkpoints", "evaluate", "export"])
+@pytest.mark.parametrize("command", ["prepare", "train", "average", "evaluate", "export"])
 def test_every_operation_on_a_file_may_fail(command, small, checkpoint, tmp_path):
     through, log = tmp_path / "through", tmp_path / "log"
 

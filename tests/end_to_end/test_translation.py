@@ -10,7 +10,7 @@ import sacrebleu
 import torch
 from commands import PLUGIN, evaluated_as_by_fairseq, fairseq, lines, of, refused, script, train, translated
 
-from user_dir.checkpoints import load_checkpoint, save_checkpoint
+from user_dir.checkpoints import load_checkpoint, model_settings, save_checkpoint
 from user_dir.models.transformer import from_stock
 
 pytestmark = pytest.mark.slow
@@ -53,7 +53,9 @@ def test_checkpoints_with_eval_bleu_load_everywhere(corpus, trained, tmp_path):
 
 def test_stock_checkpoint_translates_the_same_at_alpha_1(corpus, stock, tmp_path):
     converted = tmp_path / "converted.pt"
-    save_checkpoint(from_stock(load_checkpoint(stock), 1.0), converted)
+    state = load_checkpoint(stock)
+    state["cfg"]["model"] = from_stock(model_settings(state), 1.0)
+    save_checkpoint(state, converted)
     theirs, ours = generate(corpus, stock), generate(corpus, converted)
     assert len(translated(theirs)) > 20
     assert translated(ours) == translated(theirs)

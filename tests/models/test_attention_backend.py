@@ -27,9 +27,10 @@ def _native_kernel():
 def taken(monkeypatch):
     """The implementation of each attention call since."""
     calls = []
-    fused, dense = cpu_attention.fused_attention, dispatch.dense_attention
+    kernel = cpu_attention.KERNEL
+    fused, dense = kernel.compute, dispatch.dense_attention
     monkeypatch.setattr(cpu_attention, "MIN_QUERIES", 1)
-    monkeypatch.setattr(cpu_attention, "fused_attention", lambda *args: calls.append("fused") or fused(*args))
+    monkeypatch.setattr(kernel, "compute", lambda *args: calls.append("fused") or fused(*args))
     monkeypatch.setattr(DENSE, lambda *args: calls.append("dense") or dense(*args))
     return calls
 
