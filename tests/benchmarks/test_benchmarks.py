@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 
-@pytest.fixture(params=["kernels", "attention", "end_to_end"])
+@pytest.fixture(params=["kernels", "attention", pytest.param("end_to_end", marks=pytest.mark.nightly)])
 def module(request):
     return importlib.import_module(request.param)
 

@@ -6,7 +6,7 @@ import pytest
 from commands import fairseq, refused, train_with
 from same_training import assert_same_training, same_config, same_flags
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 FLAGS = ["--max-update", "8", "--max-tokens", "300", "--save-interval-updates", "4", "--disable-validation"]
 

@@ -42,6 +42,11 @@ def use(cache, **environment):
 
 
 @pytest.fixture
+def backend():
+    """These tests choose it themselves."""
+
+
+@pytest.fixture
 def use_in_fork(tmp_path, monkeypatch):
     """The same, more quickly, in a fork of a process that has imported torch; gives stdout and stderr."""
 

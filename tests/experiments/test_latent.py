@@ -37,7 +37,7 @@ def small(name: str, folder: Path, **changes) -> Path:
     return path
 
 
-@pytest.mark.parametrize("module", FIGURES)
+@pytest.mark.parametrize("module", [game, pytest.param(bit_vectors, marks=pytest.mark.nightly)])
 def test_every_system_trains(module, tmp_path):
     name = module.__name__.split(".")[-1]
     path = small(name, tmp_path)

@@ -28,7 +28,7 @@ def train(data):
     [
         ("", OURS),
         ("--update-freq 2 --sentence-avg --clip-norm 0.5", OURS),
-        ("--criterion cross_entropy", LM),
+        pytest.param("--criterion cross_entropy", LM, marks=pytest.mark.nightly),
         pytest.param("--left-pad-source --max-tokens 100", OURS, marks=pytest.mark.nightly),
         pytest.param("--output-alpha 1.5 --criterion entmax_loss", OURS, marks=pytest.mark.nightly),
     ],
@@ -45,6 +45,7 @@ def test_updates_and_what_they_log_are_the_same(train, plain, flags, arch):
     assert here.logged[-1]["replayed"] == 1 and 1 < here.logged[-1]["graphs"] <= len(here.graphs.shapes)
 
 
+@pytest.mark.nightly
 def test_a_shape_has_more_rows_than_a_batch(train, monkeypatch):
     """So that the test above would notice a row without a sentence."""
     empty, fill = [], StaticBatch.fill
@@ -58,6 +59,7 @@ def test_a_shape_has_more_rows_than_a_batch(train, monkeypatch):
     assert any(empty)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "flags", ["--fp16 --fp16-no-flatten-grads", pytest.param("--bf16", marks=pytest.mark.nightly)]
 )
@@ -72,6 +74,7 @@ def test_half_precision(train, plain, flags):
         assert scales == [each["loss_scale"] for each in there.logged] and scales[-1] >= 4 * scales[0]
 
 
+@pytest.mark.nightly
 def test_what_a_recording_would_keep_is_read_at_every_replay(train, monkeypatch):
     """Places of inputs, gradients and loss scale do not move; a replay sees what they hold."""
     seen = []
@@ -128,7 +131,7 @@ def test_updates_in_which_the_host_sets_alpha(train, plain, flags, until, caplog
     [
         ("--latent-alignment --latent-alignment-soft --criterion cross_entropy", "latent"),
         ("--adaptive-softmax-cutoff 6,12 --criterion adaptive_loss --ddp-backend legacy_ddp", "AdaptiveLoss"),
-        ("--report-accuracy", "--report-accuracy"),
+        pytest.param("--report-accuracy", "--report-accuracy", marks=pytest.mark.nightly),
         ("--amp", "--fp16"),
     ],
 )
@@ -159,6 +162,7 @@ def test_a_batch_that_fits_no_shape_is_computed_as_before(train, plain):
     assert {each["replayed"] for each in here.logged[1:]} == {0, 1}
 
 
+@pytest.mark.nightly
 def test_gradients_of_an_update_may_be_of_both_kinds(train, plain):
     here = train(1, "--update-freq 3")
     here.graphs.shapes = here.graphs.shapes[:2]
@@ -167,6 +171,7 @@ def test_gradients_of_an_update_may_be_of_both_kinds(train, plain):
     assert any(0 < each["replayed"] < 1 for each in here.logged[3:])
 
 
+@pytest.mark.nightly
 def test_parameters_that_moved_are_recorded_again(train, plain):
     here = train(UPDATES)
     before = dict(here.graphs.steps)
@@ -204,7 +209,9 @@ def out_of_memory(*_):
     raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
 
-@pytest.mark.parametrize(("where", "batch"), [("recording", 2), ("before", 3)])
+@pytest.mark.parametrize(
+    ("where", "batch"), [("recording", 2), pytest.param("before", 3, marks=pytest.mark.nightly)]
+)
 def test_a_shape_that_does_not_fit_into_memory_is_left_out(train, plain, monkeypatch, caplog, where, batch):
     if where == "recording":
         recording(monkeypatch, lambda f: f(), fails=lambda count: count == batch and out_of_memory())
@@ -244,6 +251,7 @@ def test_an_update_that_cannot_be_recorded_ends_or_is_computed_as_before(train, 
     assert graphs.stopped and sum("not permitted" in each for each in caplog.messages) == 1
 
 
+@pytest.mark.nightly
 def test_validation_gets_the_memory_of_graphs(train, data, caplog):
     here = train(6)
     assert here.graphs.steps
