@@ -14,10 +14,9 @@ from sentences import PAIRS, as_batch, dictionary, random_attention, without_pad
 
 from user_dir.analysis import measures
 from user_dir.analysis.measuring import HEAD_COLUMNS, Statistics, head_statistics
-from user_dir.analysis.roles import ROLES, assign_roles, role_table, with_thresholds
+from user_dir.analysis.roles import ROLES, assign_roles, role_table
 from user_dir.analysis.statistics import STATISTICS
 from user_dir.analysis.words import Pieces
-from user_dir.errors import UserError
 
 WORDS = {"source": {"who", "where"}, "target_input": {"where"}}
 
@@ -149,7 +148,7 @@ def test_heads_are_ranked_and_named():
         row("encoder_self", 2, interrogation=None),
         row("decoder_context", 0, confidence_previous=0.99),
     ]
-    roles = assign_roles(heads, ROLES)
+    roles = assign_roles(heads)
     # Source positions are not before or after a target word.
     assert [each["roles"] for each in heads] == [
         ["previous position", "</s> sink"],
@@ -163,8 +162,3 @@ def test_heads_are_ranked_and_named():
     text = role_table(roles)
     assert "previous position (confidence_previous >= 0.8): 2 heads" in text
     assert "next position (confidence_next >= 0.8): 0 heads" in text
-    assign_roles(heads, with_thresholds(["previous position=0.94", "</s> sink=1"]))
-    assert [each["roles"] for each in heads[:2]] == [[], ["previous position"]]
-    for change in ("previous=0.9", "previous position", "</s> sink=high"):
-        with pytest.raises(UserError, match="the roles are 'previous position'"):
-            with_thresholds([change])

@@ -159,7 +159,17 @@ def test_short_causal_rows(case, strictly, monkeypatch):
 @pytest.mark.parametrize(
     "case",
     [
-        {"queries": 5, "keys": 20, "head_dim": 16, "pad": "left", "dropout": 0.25, "dtype": torch.float16},
+        pytest.param(
+            {
+                "queries": 5,
+                "keys": 20,
+                "head_dim": 16,
+                "pad": "left",
+                "dropout": 0.25,
+                "dtype": torch.float16,
+            },
+            marks=pytest.mark.nightly,
+        ),
         {"queries": 17, "keys": 17, "head_dim": 16, "pad": "right", "causal": True, "dtype": torch.bfloat16},
         pytest.param({"queries": 20, "keys": 20, "head_dim": 16, "causal": True}, marks=pytest.mark.nightly),
         pytest.param(
@@ -194,6 +204,7 @@ def test_real_tiles_of_causal_rows(length, dtype):
 
 
 # From ε = 2⁻⁸ to ½, Halley's method finds λ; 1 / 0.49999997 rounds to 2, and ½ needs no powers.
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "width, long", ((0.3, True), *(pytest.param(w, False, marks=pytest.mark.nightly) for w in (0.0, 8.0)))
 )
@@ -210,6 +221,7 @@ def test_any_alpha_in_half_precision(width, long, request):
     close("output", output, expected, 2e-3)
 
 
+@pytest.mark.nightly
 def test_one_alpha_for_all_heads():
     _, views = projections(5, 9, 16, heads=3)
     results, grads = [], []
@@ -317,6 +329,7 @@ def test_an_invalid_query_propagates_within_its_row_only(long, dtype, request):
     assert output.isfinite().all()
 
 
+@pytest.mark.nightly
 def test_any_layout():
     together = torch.randn(9, 2, 3, 3, 16, device=DEVICE)  # (T, B, 3, H, D): queries, keys, values
     q, k, v = together.unbind(2)
@@ -360,6 +373,7 @@ def test_dropout_drops_the_expected_share():
     assert torch.equal(kept, kept_weights(32, 64, 0.3, seed=1))
 
 
+@pytest.mark.nightly
 def test_a_replay_of_the_kernels_drops_by_the_seed_that_is_then_on_the_device(small_tiles):
     views = projections(18, 20, 16, torch.float32, heads=1, count=1)[1]
     seed = torch.tensor(1, device=DEVICE)
@@ -489,6 +503,7 @@ def model_of(backend):
     return model, {name: value.to(DEVICE) for name, value in batch().items()}
 
 
+@pytest.mark.nightly
 def test_decoding_steps_are_fused(routed):
     model, sample = model_of("auto")
     model.eval()

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.slow
 FLAGS = ["--train-subset", "test", "--lr", "1e-30", "--patience", "3", "--no-epoch-checkpoints"]
 
 
+@pytest.mark.nightly
 def test_patience_counts_on_after_an_interruption(small, tmp_path):
     def run(*flags):
         """How many validations a training makes, and what it says."""

@@ -14,7 +14,7 @@ from same_training import assert_same_training, same_config, same_flags
 
 from user_dir.checkpoints import load_checkpoint
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 
 def wait_for_update(program: Forks, log, update: int) -> None:
@@ -22,7 +22,7 @@ def wait_for_update(program: Forks, log, update: int) -> None:
     program.wait_until(lambda: log.exists() and update in read_record(log).get(0, {}))
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("workers", [1, 2])
 def test_killed_in_each_epoch_a_training_sees_each_sentence_once_an_epoch(small, tmp_path, workers):
     """Begun and resumed by fairseq-train and scripts/train.py in turn."""
     program, recorder = forks(), ROOT / "tests" / "end_to_end" / "recorded.py"
@@ -62,7 +62,6 @@ def test_killed_in_each_epoch_a_training_sees_each_sentence_once_an_epoch(small,
     assert_same_training(through, killed)
 
 
-@pytest.mark.nightly
 def test_a_process_ends_well_while_batches_are_prepared():
     """With fairseq alone it aborts, and so, at times, does a training that ends in the midst of an epoch."""
     assert run(sys.executable, ROOT / "tests" / "end_to_end" / "endless_batches.py").stdout == "8000.0\n"

@@ -77,6 +77,7 @@ def test_generate_translates_every_sentence(corpus, peaked, flags, monkeypatch):
         assert len(found) < 5 * len(sources)  # fewer hypotheses than the beam have a probability
 
 
+@pytest.mark.nightly
 def test_an_ensemble_and_the_scores_of_references(corpus, peaked):
     both = f"{peaked / 'first.pt'}:{peaked / 'second.pt'}"
     assert max(scores(generate(corpus, both, "--beam", "3"))) > -10

@@ -104,6 +104,7 @@ def test_every_variant_trains_with_flags_only(corpus, tmp_path, flags):
     assert 0 < losses[1] < losses[0]
 
 
+@pytest.mark.nightly
 def test_scheduled_alpha_resumes(small, tmp_path):
     """With scheduled and learned α, the log of a resumed training equals that of an uninterrupted one.
 

@@ -28,6 +28,7 @@ def scores(output: str) -> dict[str, list[float]]:
     return {number: [float(score) for score in values.split()] for number, values in found}
 
 
+@pytest.mark.nightly
 def test_checkpoints_with_eval_bleu_load_everywhere(corpus, trained, tmp_path):
     """weights_only is on by default, and nothing here turns it off."""
     best = trained / "checkpoint_best.pt"

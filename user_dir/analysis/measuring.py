@@ -25,7 +25,7 @@ from .results import (
     read_statistics,
     rounded,
 )
-from .roles import ROLES, Role, assign_roles, role_table, with_thresholds
+from .roles import assign_roles, role_table
 from .statistics import STATISTICS, Attention
 from .trajectories import read_trajectories
 from .words import Pieces
@@ -170,9 +170,7 @@ def head_statistics(split: Split, each_batch: Callable[[dict, dict], None] | Non
     return statistics.result()
 
 
-def _measured(
-    split: Split, facts: dict, texts: Sequence[str], roles: dict[str, Role] = ROLES
-) -> tuple[dict, list[SentenceMaps]]:
+def _measured(split: Split, facts: dict, texts: Sequence[str]) -> tuple[dict, list[SentenceMaps]]:
     """The content of a file of statistics, which says ``facts``, too, and the maps of the first sentences.
 
     ``texts``: the source sentences of which there are to be maps.
@@ -190,29 +188,23 @@ def _measured(
     attentions = split.model.attentions().items()
     row_sums = {kind: layers[0].normalizer.row_sums for kind, layers in attentions if layers}
     report = {**split.facts, **facts, "row_sums": row_sums, **statistics}
-    report["roles"] = assign_roles(report["heads"], roles)
+    report["roles"] = assign_roles(report["heads"])
     report["measures"] = definitions
     return rounded(report), maps
 
 
 def write_statistics(
-    split: Split,
-    output: Path,
-    *,
-    thresholds: Sequence[str] = (),
-    maps: Path | None = None,
-    map_sentences: int = 50,
+    split: Split, output: Path, *, maps: Path | None = None, map_sentences: int = 50
 ) -> dict:
     """Write every statistic of every head to ``output`` as JSON, whose content is returned, and as CSV.
 
-    ``thresholds`` are ``ROLE=VALUE``. The attention maps of the first ``map_sentences`` are written to the
-    folder ``maps``, if any.
+    The attention maps of the first ``map_sentences`` are written to the folder ``maps``, if any.
     """
-    roles, texts = with_thresholds(thresholds), []
+    texts: list[str] = []
     if maps is not None:
         source = split.corpus.text(split.subset, split.direction[0])
         texts = source.read_text(encoding="utf-8").split("\n")[:map_sentences]
-    report, sentences = _measured(split, {"bpe": split.pieces()[0].scheme}, texts, roles)
+    report, sentences = _measured(split, {"bpe": split.pieces()[0].scheme}, texts)
     if maps is not None:
         write_maps(maps, sentences)
     write_json(output, report)

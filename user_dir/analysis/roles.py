@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..attention.types import ATTENTION_TYPES
-from ..errors import UserError
 from .results import head_name
 
 _SELF = ("encoder_self", "decoder_self")
@@ -33,24 +31,7 @@ ROLES = {
 }
 
 
-def with_thresholds(changes: Sequence[str]) -> dict[str, Role]:
-    """:data:`ROLES` with thresholds changed by arguments of the form ``ROLE=VALUE``.
-
-    Raises:
-        UserError: unknown role, or a value that is not a number.
-    """
-    roles = dict(ROLES)
-    for change in changes:
-        name, _, value = change.rpartition("=")
-        try:
-            roles[name] = roles[name]._replace(threshold=float(value))
-        except (KeyError, ValueError):
-            names = ", ".join(map(repr, ROLES))
-            raise UserError(f"--threshold {change}: expected ROLE=NUMBER; the roles are {names}") from None
-    return roles
-
-
-def assign_roles(heads: list[dict], roles: dict[str, Role]) -> dict[str, dict]:
+def assign_roles(heads: list[dict]) -> dict[str, dict]:
     """Give each row of the statistics a list ``roles``, and rank the heads for each role.
 
     Returns for each role its measure, threshold, and all heads for which it is defined, by descending value:
@@ -59,7 +40,7 @@ def assign_roles(heads: list[dict], roles: dict[str, Role]) -> dict[str, dict]:
     for row in heads:
         row["roles"] = []
     ranking = {}
-    for name, (measure, threshold, attentions) in roles.items():
+    for name, (measure, threshold, attentions) in ROLES.items():
         able = [row for row in heads if row["attention"] in attentions and row[measure] is not None]
         ranked = []
         for row in sorted(able, key=lambda row: -row[measure]):

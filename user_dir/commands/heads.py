@@ -29,8 +29,6 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add("--output", Path, what, metavar="FILE.json")
     what = "of a language model: the language of the corpus to analyse it on (default: the second)"
     parser.add("--language", plain_name, what)
-    what = "minimum for a head to be assigned a role, such as 'previous position=0.9'; may be repeated"
-    parser.add("--threshold", str, what, metavar="ROLE=VALUE", action="append", default=[])
     default = "CHECKPOINT.SUBSET.attention beside the checkpoint, where report.py looks for them"
     what = f"also write attention maps to a folder (default: {default})"
     parser.add("--dump-attention", Path, what, nargs="?", const=BESIDE, metavar="DIR")
@@ -80,6 +78,5 @@ def main(argv=None) -> None:
     output, maps = args.output or result_file(args.path, split.name, "heads.json"), args.dump_attention
     if maps == BESIDE:
         maps = result_file(args.path, split.name, "attention")
-    options = {"thresholds": args.threshold, "maps": maps, "map_sentences": args.dump_sentences}
-    report = write_statistics(split, output, **options)
+    report = write_statistics(split, output, maps=maps, map_sentences=args.dump_sentences)
     print(statistics_summary(report, output, maps))
