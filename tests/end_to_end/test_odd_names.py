@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from commands import ROOT, lines, of, prepared, script, train_with
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 ALL = "a b,c=#%{$'\"ä"
 ODD = [*" ,=#%{}$'\"ä([&;~*@\\", "${x}"]
-NIGHTLY = [pytest.param(f"a{each}b", marks=pytest.mark.nightly) for each in ODD]
+NAMES = [f"a{each}b" for each in ODD]
 
 
-@pytest.mark.parametrize("name", [pytest.param(ALL, id="all at once"), *NIGHTLY])
+@pytest.mark.parametrize("name", [pytest.param(ALL, id="all at once"), *NAMES])
 def test_from_raw_files_to_bleu(corpus, tmp_path, name):
     files = {}
     for language in ("de", "en"):

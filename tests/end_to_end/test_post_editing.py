@@ -101,6 +101,7 @@ def test_training_starts_from_the_bert(trained):
     assert torch.equal(*sides)
 
 
+@pytest.mark.nightly
 def test_a_copier_learns_by_the_settings_for_a_published_bert(triplets, trained, tmp_path):
     """Two learning rates; from a BERT that it does not know, it begins with the machine translations."""
     config = ROOT / "configs" / "mlqe-pe-en-de" / "minilm.yaml"

@@ -11,7 +11,7 @@ from same_training import assert_same_training, same_flags
 
 from user_dir.checkpoints import load_checkpoint
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 LONG = ["--disable-validation", "--save-interval-updates", "4", "--keep-interval-updates", "1"]
 LONG += ["--max-tokens", "300"]
 RESETS = ["--reset-optimizer", "--reset-lr-scheduler", "--reset-meters", "--reset-dataloader"]
@@ -40,10 +40,7 @@ def kill_later(program, folder: Path, log: Path, *command) -> None:
     program.kill(signal.SIGKILL)
 
 
-NIGHTLY = [pytest.param(way, marks=pytest.mark.nightly) for way in COMMANDS if way != "restored and reset"]
-
-
-@pytest.mark.parametrize("way", ["restored and reset", *NIGHTLY])
+@pytest.mark.parametrize("way", COMMANDS)
 def test_killed_and_repeated(corpus, begun, tmp_path, way):
     through, killed = tmp_path / "through", tmp_path / "killed"
 
@@ -63,7 +60,6 @@ def test_killed_and_repeated(corpus, begun, tmp_path, way):
     assert_same_training(through, killed)
 
 
-@pytest.mark.nightly
 def test_another_beginning_starts_there(corpus, begun, tmp_path):
     """Such as going back to an earlier checkpoint of the same folder."""
     flags = same_flags(corpus, tmp_path, "--disable-validation")
@@ -85,7 +81,6 @@ def test_a_file_that_is_not_there_is_an_error(corpus, tmp_path):
     refused(done, "there is no file", "no.pt")
 
 
-@pytest.mark.nightly
 def test_the_last_checkpoint_by_its_whole_name_may_not_be_there_yet(corpus, tmp_path):
     """As in scripts that resume whatever is there."""
     flags = same_flags(

@@ -146,10 +146,9 @@ def test_a_new_cache_is_private(cache):
 
 def test_without_a_working_compiler_the_reference_is_used_with_one_warning(tmp_path, use_in_fork):
     failing = compiler(tmp_path, 'echo "cpu.cpp:1: error: out of cheese" >&2\nexit 1\n')
-    for words, cxx in (("no-such-compiler not found", "no-such-compiler"), ("error: out of cheese", failing)):
-        out, err = use_in_fork(tmp_path / "cache", CXX=cxx)
-        assert out == "reference" and kept(tmp_path / "cache") == []
-        assert err.count("cannot build the native kernel") == 1 and words in err
+    out, err = use_in_fork(tmp_path / "cache", CXX=failing)
+    assert out == "reference" and kept(tmp_path / "cache") == []
+    assert err.count("cannot build the native kernel") == 1 and "error: out of cheese" in err
 
 
 @pytest.mark.parametrize("copied", [True, pytest.param(False, marks=pytest.mark.nightly)])

@@ -58,6 +58,7 @@ def test_entmax_for_every_alpha(tmp_path):
             assert (found[0][0] == 0).all() and (found[1][0] == 0).all()
 
 
+@pytest.mark.nightly
 def test_the_layer_on_random_lengths_and_masks(tmp_path):
     torch.manual_seed(1)
     layer = EntmaxAttention(12, 3, batch_first=True)
