@@ -113,8 +113,8 @@ class Forks:
         return self.finish(timeout)
 
     def close(self) -> None:
-        """End the forking process."""
-        os.close(self.requests)
+        """End the forking process, also where another child of this one still holds its input open."""
+        os.kill(self.parent, signal.SIGKILL)
         os.waitpid(self.parent, 0)
         self.folder.cleanup()
 

@@ -5,7 +5,6 @@ All versions from 0.12.2 on are affected by each.
 
 import inspect
 import logging
-from types import SimpleNamespace
 
 import numpy as np
 from fairseq import checkpoint_utils
@@ -18,12 +17,6 @@ from ..errors import UserError, exit_on_user_error, first_few
 from . import around
 
 logger = logging.getLogger(__name__)
-
-
-def install() -> None:
-    """Give numpy 2 the name of ``int`` that fairseq uses in ``--sample-break-mode eos``."""
-    if not hasattr(np, "compat"):
-        np.compat = SimpleNamespace(long=int)
 
 
 # ------------------------------------------------------------------------------------- last batches

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Optional
 
+import numpy as np
 from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer_lm import (
     DEFAULT_MAX_TARGET_POSITIONS,
@@ -25,6 +27,9 @@ from .settings import (
     register,
     setting,
 )
+
+if not hasattr(np, "compat"):  # numpy 2 lacks this name of int, of fairseq's --sample-break-mode eos
+    np.compat = SimpleNamespace(long=int)
 
 LanguageModelSettings = make_settings(
     "LanguageModelSettings",
