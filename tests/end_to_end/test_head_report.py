@@ -77,6 +77,7 @@ def test_alphas_of_a_log(trained, tmp_path):
     assert output.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.nightly
 def test_figures_for_papers(reported, trained, tmp_path):
     statistics, maps = (reported[0].with_suffix(f".valid.{end}") for end in ("heads.json", "attention"))
     log = ["--alpha-log", trained / "alpha.jsonl"]

@@ -82,7 +82,7 @@ def test_every_kernel_compiles(tmp_path, capability):
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="watches the interpreter")
-@pytest.mark.parametrize("resident", (40, 0))
+@pytest.mark.parametrize("resident", (40, pytest.param(0, marks=pytest.mark.nightly)))
 def test_nothing_is_right_by_chance(monkeypatch, resident):
     monkeypatch.setattr(kernels, "RESIDENT", resident)
     monkeypatch.setattr(kernels, "TILE", 16)

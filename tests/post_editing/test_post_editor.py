@@ -89,6 +89,7 @@ def test_incremental_decoding_equals_teacher_forcing(flags):
     assert_steps_equal_the_whole(build(flags).eval(), batch())
 
 
+@pytest.mark.nightly
 def test_torchscript():
     assert_scripted_gives_the_same(build("--new-piece-penalty 1.5 --drop-sep").eval(), batch())
 
