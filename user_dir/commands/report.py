@@ -89,9 +89,8 @@ def main(argv=None) -> None:
 def compute(args: argparse.Namespace, checkpoint: Path, statistics: Path, maps: Path | None) -> None:
     """Compute a model's statistics and maps unless they exist already."""
     from ..analysis.capture import open_split
-    from ..analysis.measuring import statistics_are_current, statistics_summary, write_statistics
+    from ..analysis.measuring import statistics_are_current, write_statistics
 
     if not statistics_are_current(statistics, maps, checkpoint, args.sentences):
         split = open_split(checkpoint, args.corpus, args.subset, data=args.data, cpu=args.cpu)
-        report = write_statistics(split, statistics, maps=maps, map_sentences=args.sentences)
-        print(statistics_summary(report, statistics, maps))
+        write_statistics(split, statistics, maps=maps, map_sentences=args.sentences)
