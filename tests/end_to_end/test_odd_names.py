@@ -8,7 +8,7 @@ from commands import ROOT, lines, of, prepared, script, train_with
 pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 ALL = "a b,c=#%{$'\"ä"
-ODD = [*" ,=#%{}$'\"ä([&;~*@\\", "${x}"]
+ODD = list(" ,=#%{}$'\"ä([&;~*@\\")
 NAMES = [f"a{each}b" for each in ODD]
 
 
