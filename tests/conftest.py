@@ -5,10 +5,7 @@ import importlib
 import logging
 import os
 import pkgutil
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 
 import hypothesis
 import pytest
@@ -64,18 +61,6 @@ def pytest_collection_finish():
 def once(tmp_path_factory):
     """``once(name, fill)``: a folder that ``fill(folder)`` fills once per run, for all workers."""
     return Once(tmp_path_factory.getbasetemp())
-
-
-@pytest.fixture(scope="module")
-def silent_transformers():
-    """transformers imports torchaudio if it is there, which fails beside torch's builds for CPUs."""
-    silent = ModuleType("torchaudio")
-    silent.__spec__ = ModuleSpec("torchaudio", None)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "torchaudio", silent)
-        from transformers import BertModel, BertTokenizer  # noqa: F401
-
-        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

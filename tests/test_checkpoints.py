@@ -238,7 +238,7 @@ def test_a_checkpoint_from_before_cfg_converts_to_one_that_fairseq_reads(tmp_pat
     args = parse("--arch transformer --encoder-embed-dim 16 --encoder-attention-heads 2")
     torch.save({"args": args, "model": {}}, tmp_path / "old.pt")
     converted = load_checkpoint(tmp_path / "old.pt")
-    converted["cfg"]["model"] = from_stock(model_settings(converted), 1.0)
+    converted["cfg"]["model"] = from_stock(model_settings(converted))
     save(converted, tmp_path / "new.pt")
     again = load_checkpoint(tmp_path / "new.pt")
     assert again["args"] is None
@@ -248,7 +248,7 @@ def test_a_checkpoint_from_before_cfg_converts_to_one_that_fairseq_reads(tmp_pat
 
 def test_only_the_stock_transformer_converts():
     with pytest.raises(UserError, match="lstm"):
-        from_stock({"_name": "lstm"}, 1.0)
+        from_stock({"_name": "lstm"})
 
 
 def test_parameters_that_are_not_finite(tmp_path):

@@ -40,11 +40,11 @@ OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 """How to open a compressed file, by the extension of its name."""
 
 
-def command_words(name: str, script: str | None = None) -> list[str]:
-    """The words that start a command here: ``name`` of the package, or ``script`` of the checkout."""
+def command_words(name: str) -> list[str]:
+    """The words that start a command here: ``name``, of the package or of the checkout's scripts."""
     if not IN_CHECKOUT:
         return ["adaptively-sparse", name]
-    path, here = ROOT / "scripts" / f"{script or name}.py", Path.cwd()
+    path, here = ROOT / "scripts" / f"{name}.py", Path.cwd()
     return ["python", str(path.relative_to(here) if here in path.parents else path)]
 
 

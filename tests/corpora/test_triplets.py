@@ -135,7 +135,7 @@ def files_of(folder):
         ({"tokenize_chinese_chars": False}, False),
     ],
 )
-def test_pieces_are_those_of_transformers(silent_transformers, tmp_path, settings, old):
+def test_pieces_are_those_of_transformers(tmp_path, settings, old):
     """Of text without punctuation, where BERT would split; ``old``: a folder of vocab.txt and settings."""
     from transformers import BertTokenizer
 

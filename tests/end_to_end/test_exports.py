@@ -32,10 +32,6 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 TRANSFORMERS = """
 import sys
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-sys.modules["torchaudio"] = ModuleType("torchaudio")  # fairseq's, which does not load beside every torch
-sys.modules["torchaudio"].__spec__ = ModuleSpec("torchaudio", None)
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 folders, beams, *sentences = sys.argv[1:]

@@ -70,7 +70,7 @@ def at_one(stock, tmp_path_factory) -> Path:
     """The stock checkpoint converted to our model."""
     path = tmp_path_factory.mktemp("converted") / "converted.pt"
     state = load_checkpoint(stock)
-    state["cfg"]["model"] = from_stock(model_settings(state), 1.0)
+    state["cfg"]["model"] = from_stock(model_settings(state))
     save_checkpoint(state, path)
     return path
 

@@ -55,7 +55,7 @@ def test_checkpoints_with_eval_bleu_load_everywhere(corpus, trained, tmp_path):
 def test_stock_checkpoint_translates_the_same_at_alpha_1(corpus, stock, tmp_path):
     converted = tmp_path / "converted.pt"
     state = load_checkpoint(stock)
-    state["cfg"]["model"] = from_stock(model_settings(state), 1.0)
+    state["cfg"]["model"] = from_stock(model_settings(state))
     save_checkpoint(state, converted)
     theirs, ours = generate(corpus, stock), generate(corpus, converted)
     assert len(translated(theirs)) > 20

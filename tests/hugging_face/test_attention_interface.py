@@ -21,7 +21,7 @@ TINY = {
 SEQ2SEQ = {
     **{name: TINY[name] for name in ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id")},
     **{"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "decoder_start_token_id": 2},
-    **{f"{side}_{name}": 4 for side in ("encoder", "decoder") for name in ("attention_heads",)},
+    **{"encoder_attention_heads": 4, "decoder_attention_heads": 4},
     **{"encoder_ffn_dim": 48, "decoder_ffn_dim": 48},
 }
 MODELS = {

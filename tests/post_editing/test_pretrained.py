@@ -24,7 +24,7 @@ def our_dictionary():
 
 
 @pytest.fixture(scope="module")
-def bert(silent_transformers):
+def bert():
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(5)

@@ -35,14 +35,17 @@ OURS = ("adaptively_sparse_transformer", "adaptively_sparse_post_editor")
 """Our translation models."""
 
 
-def load_model(checkpoint: str | Path, corpus: Corpus, *, language: str | None = None, cpu: bool = False):
+def load_model(
+    checkpoint: str | Path, corpus: Corpus, *, language: str | None = None, cpu: bool = False, state=None
+):
     """Load the model of a checkpoint, in evaluation mode, and its task over ``corpus``.
 
     The model is on a GPU if there is one, unless ``cpu``. A stock ``transformer`` is converted to our model
     with α = 1, which is softmax. A language model is analysed on one side of the corpus: ``language``, or its
-    second language. Raises UserError if the checkpoint is missing, or is of another model or corpus.
+    second language. ``state`` is the checkpoint, if it has been read already. Raises UserError if it is
+    missing, or is of another model or corpus.
     """
-    state = load_checkpoint(checkpoint)
+    state = state or load_checkpoint(checkpoint)
     name = model_name(state)
     model = family(name)
     if model == "adaptively_sparse_transformer_lm":
@@ -51,7 +54,7 @@ def load_model(checkpoint: str | Path, corpus: Corpus, *, language: str | None =
     if model == "transformer":
         with tempfile.TemporaryDirectory() as folder:
             converted = Path(folder) / "softmax.pt"
-            state["cfg"]["model"] = from_stock(model_settings(state), 1.0)
+            state["cfg"]["model"] = from_stock(model_settings(state))
             save_checkpoint(state, converted)
             return loading.load_model(converted, corpus, direction, cpu=cpu)
     if model not in OURS:
@@ -140,10 +143,11 @@ def open_split(
     ``corpus`` may be a name, or None, as for :func:`~..translation.loading.corpus_of`. Raises UserError if
     corpus, split or checkpoint do not exist or do not match.
     """
+    state = load_checkpoint(checkpoint)
     if not isinstance(corpus, Corpus):
-        corpus = loading.corpus_of(load_checkpoint(checkpoint), checkpoint, corpus, data)
+        corpus = loading.corpus_of(state, checkpoint, corpus, data)
     subset = corpus.require_prepared().subset(name)
-    model, task = load_model(checkpoint, corpus, language=language, cpu=cpu)
+    model, task = load_model(checkpoint, corpus, language=language, cpu=cpu, state=state)
     return Split(checkpoint, corpus, corpus.split(name), subset, model, task, sentences, max_tokens)
 
 

@@ -1,7 +1,7 @@
 """Attention with α-entmax on tensors, and the α of its heads; depends on torch only."""
 
 from .alpha import Alpha, AlphaConfig
-from .dispatch import BACKENDS, attention, unavailable, unsupported
+from .dispatch import BACKENDS, attention, unavailable
 from .inputs import AttentionInputs
 from .layer import EntmaxAttention
 from .types import ATTENTION_TYPES
@@ -15,5 +15,4 @@ __all__ = [
     "EntmaxAttention",
     "attention",
     "unavailable",
-    "unsupported",
 ]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, Optional, Union
 
 import torch
 from torch import Tensor, nn
@@ -206,15 +206,6 @@ class Alpha(nn.Module):
         if self.schedule == "cosine":
             progress = (1 - math.cos(math.pi * progress)) / 2
         return self.schedule_start + progress * (self.schedule_end - self.schedule_start)
-
-    def keep_heads(self, heads: List[int]) -> None:
-        """Keep only the α's of these heads, in this order; an α shared by all heads is unchanged."""
-        a = self.a
-        if a is not None and a.numel() > 1:
-            kept = nn.Parameter(a.detach()[torch.tensor(heads, device=a.device)], a.requires_grad)
-            kept.param_group = "alpha"  # type: ignore[attr-defined]
-            self.a = kept
-        self.num_heads = len(heads)
 
     def set_num_updates(self, num_updates: int) -> None:
         """Set the number of updates made; called by fairseq."""

@@ -112,8 +112,3 @@ def _backend(name: str, device: str) -> Backend:
 def unavailable(name: str, device: str) -> Optional[str]:
     """Why a backend cannot be used on a type of device, such as ``cpu``; None if it can."""
     return None if name == "auto" else _backend(name, device).unavailable()
-
-
-def unsupported(name: str, inputs: AttentionInputs) -> Optional[str]:
-    """Why a backend cannot compute the attention of these; None if it can."""
-    return _backend(name, inputs.query.device.type).unsupported(inputs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from argparse import Namespace
 from typing import Optional
 
@@ -150,20 +149,16 @@ def fill_in(args) -> None:
             )
 
 
-def from_stock(settings: dict, alpha: float) -> Namespace:
-    """The settings of this model with α fixed in every head, for a checkpoint of fairseq's ``transformer``.
+def from_stock(settings: dict) -> Namespace:
+    """The settings of this model with softmax, α = 1, for a checkpoint of fairseq's ``transformer``.
 
-    Args:
-        settings: those of the checkpoint's model.
-        alpha: 1 for the softmax of the checkpoint.
+    ``settings`` are those of the checkpoint's model.
     """
-    if not 1 <= alpha < math.inf:
-        raise UserError(f"--alpha must be at least 1 and finite, not {alpha:g}")
     name = settings.get("_name") or settings.get("arch")
     if family(name) != "transformer":
         raise UserError(f"the checkpoint is of a {name}, not of fairseq's stock transformer")
     stock = Namespace(**settings)
     ARCH_CONFIG_REGISTRY[name](stock)  # make the sizes that its architecture implies explicit
-    ours = filled(NAME, {**vars(stock), "attention_normalizer": "entmax", "fixed_alpha": alpha})
+    ours = filled(NAME, {**vars(stock), "attention_normalizer": "entmax", "fixed_alpha": 1.0})
     ours._name = ours.arch = NAME
     return ours
