@@ -82,7 +82,7 @@ class NativeKernels(dict):
         if self.with_torch:
             parts.append(torch.__version__)
         headers = (*self.source.parent.glob("*.h"), *HEADERS.glob("*.h"))
-        files = (self.source, *sorted(set(headers)))
+        files = (self.source, *sorted(set(headers), key=lambda header: header.name))
         text = b"".join(file.read_bytes() for file in files) + "\n".join(parts).encode()
         digest = hashlib.sha256(text).hexdigest()
         return f"{self.source.parent.name}_{self.source.stem}_{digest[:16]}.so"
