@@ -100,6 +100,19 @@ def alpha_settings() -> list[Setting]:
             "(ASEntmax), for any --attention-normalizer",
         ),
         setting(
+            "keys_per_query",
+            Optional[float],
+            None,
+            "move the α of each head until its queries attend to so many keys on average; α's start at "
+            "--alpha-init (with this 1.01 by default), and the loss of 100 updates is the dense model's",
+        ),
+        setting(
+            "keys_per_query_max_loss",
+            float,
+            0.01,
+            "share by which the running loss may exceed the dense model's; beyond it, α's fall again",
+        ),
+        setting(
             "cuda_graphs",
             str,
             "auto",
@@ -219,6 +232,8 @@ def _alpha_config(args, attention_type: str) -> AlphaConfig:
     own = _given(args, attention_type + "_")
     void = {name for given in own for name in _VOIDS.get(given, ())}
     general = {name: value for name, value in _given(args, "").items() if name not in void}
+    if getattr(args, "keys_per_query", None) is not None:  # which starts from a dense model
+        general.setdefault("alpha_init", 1.01)
     try:
         return AlphaConfig(**{**general, **own})
     except ValueError as error:
