@@ -13,6 +13,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig,
 from transformers.masking_utils import bidirectional_mask_function, causal_mask_function, sdpa_mask
 
 from ..attention import Alpha, AlphaConfig, attention
+from ..attention.dial import keys_per_query
 
 NAME = "alpha_entmax"
 SETTINGS = "alpha_entmax"
@@ -93,9 +94,12 @@ def entmax_attention(
                 )
             causal = False
     wanted = kwargs.get("output_attentions") or getattr(module.config, "output_attentions", False)
+    needed = bool(wanted) or alpha.keys is not None
     output, weights = attention(
-        query, key, value, alpha.value(), padding, hidden, causal, dropout, need_weights=bool(wanted)
+        query, key, value, alpha.value(), padding, hidden, causal, dropout, need_weights=needed
     )
+    if alpha.keys is not None:
+        alpha.keys.append(keys_per_query(weights, padding))
     return output.transpose(1, 2).contiguous(), weights
 
 
@@ -163,7 +167,7 @@ def sparsify(
         alpha = AlphaConfig(alpha_init=1.01) if alpha is None else AlphaConfig(fixed_alpha=alpha)
     if alpha.attention_normalizer != "entmax" or alpha.alpha_tying not in ("none", "layer"):
         raise ValueError("sparsify computes entmax with alpha_tying none or layer")
-    modules = dict(_attentions(model))
+    modules = dict(attentions_of(model))
     if not modules:
         raise ValueError(
             f"the attention of {type(model).__name__} does not use transformers' attention interface"
@@ -180,7 +184,7 @@ def sparsify(
     for name, module in modules.items():
         config = alpha if name in chosen else AlphaConfig(fixed_alpha=1.0)
         like = next(module.parameters())
-        module.alpha = Alpha(_heads(module), config).to(like.device)
+        module.alpha = Alpha(heads_of(module), config).to(like.device)
     model.set_attn_implementation(NAME)
     setattr(model.config, SETTINGS, {"alpha": asdict(alpha), "where": where if where == "all" else names})
     return model
@@ -215,7 +219,7 @@ def load_sparsified(auto_class: Any, folder: str, **options: Any) -> PreTrainedM
     return model
 
 
-def _attentions(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def attentions_of(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """The modules, by name, whose forward calls the function that the config names."""
     for name, module in model.named_modules():
         code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
@@ -223,7 +227,7 @@ def _attentions(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield name, module
 
 
-def _heads(module: Any) -> int:
+def heads_of(module: Any) -> int:
     """The number of heads, which transformers' models call by several names."""
     for owner in (module, module.config):
         for name in ("num_heads", "num_attention_heads", "n_heads"):
