@@ -7,7 +7,7 @@
 
 The plan, made before the first run. MiniLM (docs/post-editing.md says where it comes from) becomes a masked
 language model of Tatoeba's English: 2,000 updates of 32 sentences with softmax, learning rate 5e-4, 30 % of
-the pieces masked. From there each system goes on for 500 updates at 1e-4 with three seeds, which draw
+the pieces masked. From there each system goes on for 400 updates at 1e-4 with three seeds, which draw
 sentences and masks, alike for all systems. Then loss (nats per masked piece) and keys per query (mean over
 heads) are measured on the validation set, with the same masks for all. The dial may lose 5 %, so that it
 gets to its target; the question is whether its loss is lower than that of constant or learned α's with as
@@ -107,7 +107,7 @@ def main() -> None:
     if not (DENSE / "model.safetensors").is_file():
         torch.manual_seed(1)
         model = AutoModelForMaskedLM.from_pretrained(ROOT / "checkpoints" / "minilm")
-        train(model, tokenizer, examples["train"], 1, 2000, 5e-4)
+        train(model, tokenizer, examples["train"], 1, 1000, 5e-4)
         model.save_pretrained(DENSE)
     record = read_json(RECORD) if RECORD.is_file() else {}
     for seed in SEEDS:
@@ -116,7 +116,7 @@ def main() -> None:
             if str(seed) not in runs:
                 model = sparsify(AutoModelForMaskedLM.from_pretrained(DENSE), alpha)
                 dial = [KeysPerQuery(target, max_loss=0.05)] if target else []
-                train(model, tokenizer, examples["train"], seed, 500, 1e-4, dial)
+                train(model, tokenizer, examples["train"], seed, 400, 1e-4, dial)
                 runs[str(seed)] = evaluate(model, tokenizer, examples["valid"])
                 write_json(RECORD, record)
                 print(f"{name}, seed {seed}: loss {runs[str(seed)]['loss']:.3f}", flush=True)
