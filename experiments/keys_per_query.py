@@ -6,7 +6,7 @@
     python experiments/keys_per_query.py
 
 The plan, made before the first run. MiniLM (docs/post-editing.md says where it comes from) becomes a masked
-language model of Tatoeba's English: 2,000 updates of 32 sentences with softmax, learning rate 5e-4, 30 % of
+language model of Tatoeba's English: 1,000 updates of 32 sentences with softmax, learning rate 5e-4, 30 % of
 the pieces masked. From there each system goes on for 400 updates at 1e-4 with three seeds, which draw
 sentences and masks, alike for all systems. Then loss (nats per masked piece) and keys per query (mean over
 heads) are measured on the validation set, with the same masks for all. The dial may lose 5 %, so that it
