@@ -43,21 +43,6 @@ SYSTEMS = {  # α for sparsify, and the dial's target
 SEEDS = 1, 2, 3
 
 
-class MaskedTrainer(Trainer):
-    """Computes the output layer for masked pieces alone."""
-
-    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
-        """See transformers."""
-        return masked_loss(model, **inputs)
-
-
-def masked_loss(model, labels, **inputs):
-    """Nats per masked piece."""
-    masked = labels != -100
-    scores = model.cls(model.bert(**inputs).last_hidden_state[masked])
-    return torch.nn.functional.cross_entropy(scores, labels[masked])
-
-
 def masking(tokenizer, seed: int):
     """What turns examples into batches with masks."""
     return transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.3, seed=seed)
@@ -80,7 +65,7 @@ def train(model, tokenizer, examples, seed, updates, rate, callbacks=()) -> None
         use_cpu=True,
     )
     collator = masking(tokenizer, seed)
-    trainer = MaskedTrainer(model, arguments, collator, examples, callbacks=[*callbacks])
+    trainer = Trainer(model, arguments, collator, examples, callbacks=[*callbacks])
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train()
 
@@ -90,7 +75,7 @@ def evaluate(model, tokenizer, examples) -> dict:
     """Loss, keys per query and α over the validation set."""
     collator = masking(tokenizer, 1)
     batches = [collator(examples[first : first + 50]) for first in range(0, len(examples), 50)]
-    losses = [masked_loss(model.eval(), **batch).item() for batch in batches]
+    losses = [model.eval()(**batch).loss.item() for batch in batches]
     heads = head_statistics(model, batches)["heads"]
     measures = {name: [row[name] for row in heads] for name in ("keys_per_query", "alpha")}
     return {"loss": statistics.fmean(losses), **measures}
