@@ -73,9 +73,8 @@ def test_the_callback_moves_heads_and_remembers_losses():
     callback, state = KeysPerQuery(3.0, 0.5), SimpleNamespace(global_step=0, logging_steps=10)
 
     def train(callback, until, loss):
-        callback.on_train_begin(None, state, None, model=model)
         while state.global_step < until:
-            callback.on_step_begin(None, state, None)
+            callback.on_step_begin(None, state, None, model=model)
             model(**inputs)
             state.global_step += 1
             if state.global_step % 10 == 0:

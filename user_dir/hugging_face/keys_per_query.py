@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
@@ -33,20 +32,14 @@ class KeysPerQuery(TrainerCallback, ExportableState):
 
     def on_init_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         """Take the α's, before they are wrapped for several workers; raises ValueError as the dial does."""
-        self._take(model)
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
-        """Take the α's, if the callback was added later."""
-        if self.dial is None:
-            self._take(model)
-
-    def _take(self, model: nn.Module) -> None:
         alphas = (module for module in model.modules() if isinstance(module, Alpha))
         self.dial = Dial(alphas, self.target, self.max_loss)
         self.dial.loss, self.dial.dense_loss = self.losses
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         """Count keys in an update that is followed by a log."""
+        if self.dial is None:  # added later, or restored
+            self.on_init_end(args, state, control, model)
         self.dial.prepare(state.global_step + 1, state.logging_steps)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:

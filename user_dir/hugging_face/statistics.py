@@ -14,11 +14,6 @@ from torch import Tensor, nn
 from ..attention import ATTENTION_TYPES
 from .attention_interface import attentions_of, heads_of
 
-SIDES = {
-    "encoder_self": ("source", "source"),
-    "decoder_self": ("target", "target"),
-    "decoder_context": ("target", "source"),
-}
 BINS = 20
 MEASURES = {
     "alpha": "α of the head",
@@ -47,73 +42,56 @@ def head_statistics(
         output: a file NAME.heads.json to write, for ``adaptively-sparse report --statistics``.
 
     Returns:
-        ``{"heads": [{"attention": …, "layer": …, "head": …, "density": …}, …], "layers": […], …}``; what
-        numbers mean is said under ``measures``.
+        What is written: under ``heads`` a row for each head, under ``layers`` one for each layer of an
+        attention type; ``measures`` says what their numbers are.
     """
-    model.eval()
-    modules: dict[str, list[nn.Module]] = {kind: [] for kind in ATTENTION_TYPES}
-    for _, module in attentions_of(model):
-        modules[_attention_type(module)].append(module)
-    measured: dict[str, list[list[Tensor]]] = {kind: [[] for _ in layers] for kind, layers in modules.items()}
+    modules = sorted(
+        ((_attention_type(module), module) for _, module in attentions_of(model.eval())),
+        key=lambda each: ATTENTION_TYPES.index(each[0]),
+    )
+    kinds, tables = [kind for kind, _ in modules], [[] for _ in modules]
     for batch in batches:
         outputs = model(**batch, output_attentions=True)
-        masks = _masks(batch, bool(modules["decoder_context"]))
-        for kind, layers in _weights(outputs, modules).items():
-            for batches_of_layer, weights in zip(measured[kind], layers):
-                batches_of_layer.append(_measure(kind, weights, masks))
+        source, target = batch.get("attention_mask"), batch.get("decoder_attention_mask")
+        if "decoder_context" not in kinds:
+            weights, target = outputs.attentions, source
+        else:
+            weights = outputs.encoder_attentions + outputs.decoder_attentions + outputs.cross_attentions
+            if target is None and batch.get("labels") is not None:
+                target = batch["labels"] != -100
+        for kind, table, of_layer in zip(kinds, tables, weights):
+            table.append(_measure(kind, of_layer, {"source": source, "target": target}))
     heads, layers = [], []
-    for kind, of_kind in measured.items():
-        for layer, tables in enumerate(of_kind):
-            place = {"attention": kind, "layer": layer}
-            alpha = getattr(modules[kind][layer], "alpha", None)
-            count = heads_of(modules[kind][layer])
-            alphas = torch.ones(count) if alpha is None else alpha().flatten().expand(count)
-            rows, of_layer = _rows(torch.cat(tables), alphas.tolist())
-            heads += [{**place, "head": head, **row} for head, row in enumerate(rows)]
-            layers.append({**place, **of_layer})
-    sequences = sum(len(table) for table in next(filter(None, measured.values()))[0])
-    result = {"sentences": sequences, "heads": heads, "layers": layers, "roles": {}, "measures": MEASURES}
+    for number, (kind, module) in enumerate(modules):
+        place = {"attention": kind, "layer": kinds[:number].count(kind)}
+        alpha = module.alpha().flatten() if hasattr(module, "alpha") else torch.ones(1)
+        rows, of_layer = _rows(torch.cat(tables[number]), alpha.expand(heads_of(module)).tolist())
+        heads += [{**place, "head": head, **row} for head, row in enumerate(rows)]
+        layers.append({**place, **of_layer})
+    sentences = sum(map(len, tables[0]))
+    result = {"sentences": sentences, "heads": heads, "layers": layers, "roles": {}, "measures": MEASURES}
     if output is not None:
         Path(output).write_text(json.dumps(result, ensure_ascii=False), encoding="utf-8")
     return result
 
 
 def _attention_type(module: Any) -> str:
-    if getattr(module, "is_cross_attention", False):
-        return "decoder_context"
     if getattr(module, "is_causal", False):
         return "decoder_self"
-    return "decoder_context" if getattr(module, "is_decoder", False) else "encoder_self"
-
-
-def _weights(outputs: Any, modules: dict[str, list[nn.Module]]) -> dict[str, tuple[Tensor, ...]]:
-    """The weights (B, H, T, S) of each layer, by attention type."""
-    if getattr(outputs, "encoder_attentions", None) is not None:
-        every = outputs.encoder_attentions, outputs.decoder_attentions, outputs.cross_attentions
-        return dict(zip(ATTENTION_TYPES, every))
-    return {next(kind for kind, layers in modules.items() if layers): outputs.attentions}
-
-
-def _masks(batch: dict[str, Any], translates: bool) -> dict[str, Tensor | None]:
-    """Which tokens of source and target are no padding, (B, S) and (B, T), or None if all are."""
-    source, target = batch.get("attention_mask"), batch.get("decoder_attention_mask")
-    if not translates:
-        return {"source": source, "target": source}
-    if target is None and batch.get("labels") is not None:
-        target = batch["labels"] != -100
-    return {"source": source, "target": target}
+    crosses = getattr(module, "is_cross_attention", getattr(module, "is_decoder", False))
+    return "decoder_context" if crosses else "encoder_self"
 
 
 def _measure(kind: str, weights: Tensor, masks: dict[str, Tensor | None]) -> Tensor:
     """Sums over the queries of each sequence, (B, 2H + 4): keys attended to by each head; by any; pairs;
     queries; the entropy of each head; the divergence of heads.
     """
-    query, key = masks[SIDES[kind][0]], masks[SIDES[kind][1]]
+    query = masks["source" if kind == "encoder_self" else "target"]
+    key = masks["target" if kind == "decoder_self" else "source"]
     possible = torch.ones_like(weights[:, 0], dtype=torch.bool)
-    if query is not None:
-        possible &= query.bool()[:, :, None]
-    if key is not None:
-        possible &= key.bool()[:, None]
+    for mask, dim in ((query, 2), (key, 1)):
+        if mask is not None:
+            possible &= mask.bool().unsqueeze(dim)
     if kind == "decoder_self":
         possible = possible.tril()
     weights = weights.double() * possible[:, None]
