@@ -1,6 +1,6 @@
 """A trained model as a plain folder, which ``translate.py --model`` and fairseq's ``from_pretrained`` take.
 
-It has ``model.pt``, ``dict.LANGUAGE.txt``, the pieces (or a BERT's vocabulary), ``corpus.yaml``, ``README.md``.
+It has ``model.pt``, ``dict.LANGUAGE.txt``, the pieces or a BERT's vocabulary, ``corpus.yaml``, ``README.md``.
 """
 
 from __future__ import annotations
