@@ -68,7 +68,7 @@ def test_padding_of_targets_is_left_out():
 
 
 def test_the_callback_moves_heads_and_remembers_losses():
-    model, inputs = sparsify(build("BertForMaskedLM")), batch("BertForMaskedLM")
+    model, inputs = sparsify(build("BertForMaskedLM")).train(), batch("BertForMaskedLM")
     alphas = [module for module in model.modules() if isinstance(module, Alpha)]
     callback, state = KeysPerQuery(3.0, 0.5), SimpleNamespace(global_step=0, logging_steps=10)
 

@@ -70,11 +70,10 @@ def entmax_attention(
         causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
         causal = causal and query.size(2) == key.size(2)  # a single query sees all keys
     wanted = kwargs.get("output_attentions") or getattr(module.config, "output_attentions", False)
-    needed = bool(wanted) or alpha.keys is not None
-    output, weights = attention(
-        query, key, value, alpha.value(), padding, hidden, causal, dropout, need_weights=needed
-    )
-    if alpha.keys is not None:
+    counts = alpha.keys is not None and module.training
+    masks, needed = (padding, hidden, causal), bool(wanted) or counts
+    output, weights = attention(query, key, value, alpha.value(), *masks, dropout, need_weights=needed)
+    if counts:
         alpha.keys.append(keys_per_query(weights, padding))
     return output.transpose(1, 2).contiguous(), weights
 

@@ -64,11 +64,11 @@ class TrainingDial(nn.Module):
 
 def _ask_for_weights(alpha: Alpha, normalizer: nn.Module, arguments: tuple[AttentionInputs, str]) -> tuple:
     inputs, backend = arguments
-    if alpha.keys is None:
+    if alpha.keys is None or not normalizer.training:
         return arguments
     return inputs._replace(need_weights=True), "dense" if backend == "dense" else "auto"
 
 
 def _count(alpha: Alpha, normalizer: nn.Module, arguments: tuple, result: tuple) -> None:
-    if alpha.keys is not None:
+    if alpha.keys is not None and normalizer.training:
         alpha.keys.append(keys_per_query(result[1], arguments[0].key_padding_mask))
