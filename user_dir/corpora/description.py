@@ -68,7 +68,7 @@ class Keys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The keys of a ``corpus.yaml``.
 
     ``splits`` maps ``train``, ``valid`` and then each test set, by its public name and in order, to a source
-    or a list of them; ``valid`` may be ``{held_out: N}``.
+    or a list of them, or, but for ``train``, to ``{held_out: N}``.
     """
 
     title: str
@@ -114,10 +114,10 @@ class Description(Keys, frozen=True, kw_only=True):
         return {"train": "train", "valid": "valid", **numbered}
 
     @property
-    def held_out(self) -> int | None:
-        """N if every N-th pair of the cleaned training text is held out for valid; None if it has files."""
-        valid = self.splits.get("valid")
-        return valid["held_out"] if isinstance(valid, dict) and valid.keys() == {"held_out"} else None
+    def held_out(self) -> dict[str, int]:
+        """Split → N, if of the cleaned training text one in N pairs is held out for it."""
+        settings = {name: value for name, value in self.splits.items() if isinstance(value, dict)}
+        return {name: value["held_out"] for name, value in settings.items() if value.keys() == {"held_out"}}
 
     def sources(self, split: str) -> list[Source]:
         """The sources of a split, read in this order; none if it is held out.
@@ -125,7 +125,7 @@ class Description(Keys, frozen=True, kw_only=True):
         Raises:
             ValueError: a source does not fit; the message names it.
         """
-        if split == "valid" and self.held_out is not None:
+        if split in self.held_out:
             return []
         entries = self.splits[split]
         return [self._source(split, each) for each in (entries if isinstance(entries, list) else [entries])]
@@ -198,13 +198,14 @@ def read_description(path: Path) -> Description:
 
 
 def _complaints(description: Description) -> Iterator[str]:
-    splits, held_out = description.splits, description.held_out
+    splits = description.splits
     if not {"train", "valid"} <= splits.keys():
         yield f"splits: expected train and valid, but there are {', '.join(splits)}"
     if len(set(description.languages)) < 2:
         yield f"languages: {description.languages[0]!r} is named twice"
-    if held_out is not None and (type(held_out) is not int or held_out < 2):
-        yield f"splits: valid has held_out {held_out!r}, but it must be a number of at least 2"
+    for name, every in description.held_out.items():
+        if type(every) is not int or every < 2:
+            yield f"splits: {name} has held_out {every!r}, but it must be a number of at least 2"
     for name, subset in description.subsets.items():
         if re.fullmatch(r"test\d*", name) and subset != name:
             yield f"splits: {name} is fairseq's name of another test set, and this one is its {subset}"

@@ -90,7 +90,7 @@ def make_text(corpus: Corpus, files: RawFiles, force: bool) -> None:
             paths = {kind: files.path_of(name) for kind, name in files.tokenizer.items()}
             read_tokenizer(paths).write(build.folder)
         for name in ("train", "valid") if description.pretraining else ():
-            lines = _held_out(_pretraining_lines(files), PRETRAINING_HELD_OUT, name)
+            lines = _divided(_pretraining_lines(files), {"valid": PRETRAINING_HELD_OUT}, name)
             rows, folder = ((line,) for line in lines), build.folder / "pretraining"
             build.report.setdefault("pretraining", {})[name] = write_rows(folder, name, ["txt"], rows)
 
@@ -103,13 +103,12 @@ def _write_split(files: RawFiles, split: str, build: stamps.Build) -> None:
     """
     corpus, description = files.corpus, files.corpus.description
     subset, dropped = corpus.subset(split), Counter()
-    every = description.held_out if split in ("train", "valid") else None
-    sources = description.sources("train" if every else split)
+    of_training_text = split == "train" or split in description.held_out
+    sources = description.sources("train" if of_training_text else split)
     pairs = chain.from_iterable(_read(files, source, source.file) for source in sources)
-    if split == "train" or every:
+    if of_training_text:
         pairs = _cleaned(pairs, corpus, "moses_tokens", dropped)
-    if every:
-        pairs = _held_out(pairs, every, split)
+        pairs = _divided(pairs, description.held_out, split)
     if split == "train" and description.clean.near_duplicates:
         texts = ([build.folder / f"{name}.{each}" for each in corpus.languages] for name in build.report)
         others = chain.from_iterable(zip(*map(read_lines, paths)) for paths in texts)
@@ -149,9 +148,13 @@ def _cleaned(pairs: Iterable, corpus: Corpus, unit: str, dropped: Counter) -> Pa
             dropped[reason] += 1
 
 
-def _held_out(items: Iterable, every: int, split: str) -> Iterator:
-    """Every so many items for ``valid``, the others for ``train``."""
-    return (item for n, item in enumerate(items, start=1) if (n % every == 0) == (split == "valid"))
+def _divided(items: Iterable, held_out: dict[str, int], split: str) -> Iterator:
+    """The items of a split: one in N for each that is held out, and all the others for ``train``."""
+    for number, item in enumerate(items, start=1):
+        places = enumerate(held_out.items())
+        owner = next((name for place, (name, every) in places if number % every == place), "train")
+        if owner == split:
+            yield item
 
 
 def _pretraining_lines(files: RawFiles) -> Iterator[str]:

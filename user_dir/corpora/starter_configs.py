@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
-from ..errors import UserError
 from ..files import ROOT, command_words, write_text
 from .corpus import Corpus, sentence_lengths
 from .languages import language
@@ -52,18 +51,15 @@ class Size(NamedTuple):
 
 
 def write_configs(corpus: Corpus, root: Path = ROOT) -> Path:
-    """Write ``configs/CORPUS/*.yaml``, unless one exists; returns the path of ``alpha_entmax.yaml``."""
+    """Write ``configs/CORPUS/*.yaml`` but those that exist; returns the path of ``alpha_entmax.yaml``."""
     folder = root / "configs" / corpus.name
-    for name in ("base", *VARIANTS):
-        if (folder / f"{name}.yaml").exists():
-            raise UserError(f"--config: there is {folder / name}.yaml already; edit it, or remove the folder")
     common = {"train": " ".join(command_words("train")), "name": corpus.name}
     settings = _settings(corpus, root)
     base = _template("post_editor" if corpus.description.triplets else "base")
-    write_text(folder / "base.yaml", base.format(**common, **settings))
+    texts = {"base": base.format(**common, **settings)}
     source, target = corpus.languages
     for variant, (normalizer, described) in VARIANTS.items():
-        text = _template("variant").format(
+        texts[variant] = _template("variant").format(
             **common,
             variant=variant,
             about=f"{settings['title']} on {corpus.name}, {source} to {target}, with {described}.",
@@ -71,7 +67,9 @@ def write_configs(corpus: Corpus, root: Path = ROOT) -> Path:
             alpha=ALPHA_LOG if normalizer == "entmax" else "",
             save_dir=_scalar(f"checkpoints/{corpus.name}/{variant}"),
         )
-        write_text(folder / f"{variant}.yaml", text)
+    for path, text in ((folder / f"{name}.yaml", text) for name, text in texts.items()):
+        if not path.exists():
+            write_text(path, text)
     return folder / "alpha_entmax.yaml"
 
 

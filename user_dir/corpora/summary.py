@@ -14,8 +14,8 @@ from .stamps import read_stamp
 MANY_UNKNOWN = 0.01  # share of the pieces of a side of a split above which preparing warns
 
 
-def summary(corpus: Corpus) -> str:
-    """Describe the sizes and paths of a prepared corpus, and the next command."""
+def summary(corpus: Corpus, config: Path | None = None) -> str:
+    """Describe the sizes and paths of a prepared corpus, and the next command: by ``config``, if given."""
     text = read_stamp(corpus.folder / "text" / "stamp.json")["report"]
     pieces = read_stamp(corpus.segmented / "stamp.json")["report"]
     binarised = read_stamp(corpus.bin / "stamp.json")["report"]
@@ -39,21 +39,19 @@ def summary(corpus: Corpus) -> str:
     if counts := text.get("pretraining"):
         told = f"{counts['train']:,} lines, {counts['valid']:,} for validation"
         rows.append(f"  pretraining {_short(corpus.pretraining)}: {told}")
-    return "\n".join([*rows, f"next: {next_command(corpus)}"])
+    command = [*command_words("train"), _short(config.resolve())] if config else _next_command(corpus)
+    return "\n".join([*rows, f"next: {shlex.join(command)}"])
 
 
-def next_command(corpus: Corpus) -> str:
-    """The command that trains on the corpus or, if it has no configs, the one that writes them."""
+def _next_command(corpus: Corpus) -> list[str]:
+    """The words that train on the corpus with a config of ours or, if it has none, that write configs."""
     data = [] if corpus.folder.parent == DATA.resolve() else ["--data", _short(corpus.folder.parent)]
     for base in sorted(SHARED.glob("configs/*/base.yaml")):
         if f"  data: data/{corpus.name}/bin\n" in base.read_text(encoding="utf-8"):
             config = base.with_name("alpha_entmax.yaml")
-            words = [
-                *command_words("train"),
-                _short(config) if IN_CHECKOUT else str(config.relative_to(SHARED)),
-            ]
-            return shlex.join([*words, *([f"task.data='{corpus.bin}'"] if data else [])])
-    return shlex.join([*command_words("prepare"), corpus.name, "--config", *data])
+            path = _short(config) if IN_CHECKOUT else str(config.relative_to(SHARED))
+            return [*command_words("train"), path, *([f"task.data='{corpus.bin}'"] if data else [])]
+    return [*command_words("prepare"), corpus.name, "--config", *data]
 
 
 def _short(path: Path) -> str:
