@@ -18,7 +18,6 @@ EVERY = "every"  # the key of ``normalise`` for steps of all splits
 TRIPLET_SIDES = ("src", "mt", "pe")
 """The files of post-editing triplets: source, machine translation, post-edited translation."""
 ENDINGS = r"\.(tgz|tar|tar\.gz|tbz2?|tar\.bz2|txz|tar\.xz|zip)"  # of archives
-OUTSIDE = re.compile(r"/|-|(.*/)?\.\.(/|$)")  # a name that leads out of its folder, or reads like a flag
 
 Code = Annotated[str, Meta(pattern="^[A-Za-z][A-Za-z0-9_]{0,49}$")]  # the extension of files
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]  # the limit is sentencepiece's
@@ -209,9 +208,8 @@ def _complaints(description: Description) -> Iterator[str]:
     for name, subset in description.subsets.items():
         if re.fullmatch(r"test\d*", name) and subset != name:
             yield f"splits: {name} is fairseq's name of another test set, and this one is its {subset}"
-    for name in [*description.files(), *splits, *description.downloads, description.pieces_of or ""]:
-        if any(map(OUTSIDE.match, filter(None, split_name(name)))):
-            yield f"splits: the name {name!r} leads out of its folder"
+    for name in splits:
+        description.sources(name)
     for name in description.normalise.keys() - splits.keys() - {EVERY}:
         yield f"normalise: splits has no {name}"
     for name in splits.keys() - {"train", "valid"} if description.tokenised else ():

@@ -68,18 +68,13 @@ def suitable_size(pairs: int) -> int:
     return min(max(100, round(pairs**0.4) * 100), 32_000)
 
 
-def sample(items: Iterable, count: int, size: int, seed: int = 1) -> Iterator:
-    """``size`` of ``count`` items, in their order, each subset being as likely as any other; all if fewer.
+def sample(items: Iterable, count: int, size: int) -> Iterator:
+    """``size`` of ``count`` items, in their order; all if fewer.
 
-    Algorithm S of Knuth, The Art of Computer Programming, volume 2, section 3.4.2. sentencepiece would draw
-    another sample in each process, whatever its seed.
+    sentencepiece would draw another sample in each process, whatever its seed.
     """
-    draw = Random(seed).random
-    wanted = min(size, count)
-    for left, item in zip(range(count, 0, -1), items):
-        if draw() * left < wanted:
-            wanted -= 1
-            yield item
+    chosen = set(Random(1).sample(range(count), min(size, count)))
+    return (item for number, item in enumerate(items) if number in chosen)
 
 
 def train_model(

@@ -21,7 +21,7 @@ from tqdm import tqdm
 from ..errors import UserError
 from ..files import locked
 from . import cleaning, pieces, stamps
-from .corpus import WRITTEN, Corpus, load_corpus, read_dictionary
+from .corpus import Corpus, load_corpus, read_dictionary
 from .download import RawFiles
 from .readers import Pairs, Source, read_lines, read_pairs
 from .readers.triplets import BETWEEN, read_joined
@@ -45,14 +45,11 @@ def prepare(
     ``raw``: a folder with the raw files; without it, they are in ``corpus.raw`` or downloaded. ``workers``:
     threads that segment text. ``force`` runs all stages again. Raises UserError for mistakes of the user.
     """
-    files = RawFiles(corpus, raw)
     if raw is not None and not raw.is_dir():
         raise UserError(f"--raw {raw} is not a folder")
-    if any(files.folder.resolve().is_relative_to(corpus.folder / name) for name in WRITTEN):
-        raise UserError(f"--raw {raw} is a folder whose files preparing replaces; copy them elsewhere")
     workers = workers or len(os.sched_getaffinity(0))
     with locked(corpus.folder, "preparing"):
-        make_text(corpus, files, force)
+        make_text(corpus, RawFiles(corpus, raw), force)
         make_model(corpus, vocabulary_size, force)
         make_pieces(corpus, workers, force)
         make_bin(corpus, force)
@@ -78,8 +75,8 @@ def make_text(corpus: Corpus, files: RawFiles, force: bool) -> None:
     inputs["raw"] = files.digests()
     if stamps.is_done("text", stamp, inputs, force):
         return
-    files.extract(inputs["raw"], force)
     with stamps.building(stamp, inputs) as build:
+        files.extract(build.folder / "members")
         for split in (*corpus.test_sets, "valid", "train"):
             _write_split(files, split, build)
         for subset in corpus.subsets.values() if description.triplets else ():
@@ -93,6 +90,7 @@ def make_text(corpus: Corpus, files: RawFiles, force: bool) -> None:
             lines = _divided(_pretraining_lines(files), {"valid": PRETRAINING_HELD_OUT}, name)
             rows, folder = ((line,) for line in lines), build.folder / "pretraining"
             build.report.setdefault("pretraining", {})[name] = write_rows(folder, name, ["txt"], rows)
+        shutil.rmtree(build.folder / "members", ignore_errors=True)
 
 
 def _write_split(files: RawFiles, split: str, build: stamps.Build) -> None:
@@ -206,9 +204,6 @@ def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None
         elif not description.wordpiece:
             build.report["chosen_size"] = chosen
             _learn(corpus, model, inputs)
-        old = corpus.spm_model
-        if old.is_file() and model.is_file() and old.read_bytes() != model.read_bytes():
-            logger.warning("warning: the pieces change; checkpoints trained with the old ones no longer fit")
         # An interruption from here must not leave the new pieces beside text in the old ones.
         for folder in (corpus.segmented, corpus.bin, corpus.pretraining):
             (folder / "stamp.json").unlink(missing_ok=True)

@@ -11,7 +11,6 @@ import yaml
 
 from ..files import ROOT, command_words, write_text
 from .corpus import Corpus, sentence_lengths
-from .languages import language
 
 VARIANTS = {
     "softmax": ("softmax", "softmax, the baseline"),
@@ -105,19 +104,12 @@ def _settings(corpus: Corpus, root: Path) -> dict[str, Any]:
 
 
 def validation_bleu(corpus: Corpus) -> str:
-    """The lines of a config's section ``task`` that make fairseq score validation suitably for the corpus.
-
-    sacrebleu's tokenizer is that of the target language. Tokens of a release in a language without spaces,
-    which Moses does not detokenise, are scored as they are.
-    """
+    """The lines of a config's section ``task`` that make fairseq score validation."""
     sides = [sentence_lengths(corpus.bin, "valid", corpus.languages, side) for side in corpus.languages]
     beyond = max(10, math.ceil((sides[1] - 1 - TIMES * sides[0]).max(initial=0)))
     search = f'{{"beam": 1, "max_len_a": {TIMES}, "max_len_b": {beyond}}}'
     lines = ["eval_bleu: true", f"eval_bleu_args: '{search}'", "eval_bleu_remove_bpe: sentencepiece"]
-    target = language(corpus.languages[1])
-    if corpus.description.tokenised and target.spaced:
-        lines += ["eval_bleu_detok: moses", f'eval_bleu_detok_args: \'{{"target_lang": "{target.moses}"}}\'']
-    elif corpus.description.tokenised:
+    if corpus.description.tokenised:
         lines.append("eval_tokenized_bleu: true  # on tokens of the release")
     return "".join(f"  {line}\n" for line in lines)
 
