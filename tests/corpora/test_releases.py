@@ -37,11 +37,8 @@ def whole(once):
 
 
 def dropped(corpus) -> dict[str, int]:
-    text, pieces = (
-        read_stamp(path / "stamp.json")["report"]["train"]
-        for path in (corpus.folder / "text", corpus.segmented)
-    )
-    return {**text["dropped"], **pieces["dropped"]}
+    text, made = (read_stamp(corpus.folder / name / "stamp.json")["report"] for name in ("text", "bin"))
+    return {**text["train"]["dropped"], **made["pieces"]["train"]["dropped"]}
 
 
 def pieces_joined(corpus, subset: str, language: str) -> list[str]:

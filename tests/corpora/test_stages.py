@@ -97,7 +97,7 @@ def test_what_changed_is_made_again(corpus, raw):
     assert lines(corpus.text("test1", "de")) == ["Das Kind schläft.", "Die Katze singt."]
     assert binarised(corpus, "test1", "de") == ["Das Kind schläft.", "Die Katze singt."]
     prepare(redescribed(corpus, more="split_digits: true\n"), raw)
-    assert stamps.read_stamp(corpus.folder / "spm.json")["inputs"]["split_digits"] is True
+    assert stamps.read_stamp(corpus.bin / "stamp.json")["inputs"]["split_digits"] is True
 
 
 def test_the_size_of_a_vocabulary_stays_until_another_is_given(corpus, raw):
@@ -122,8 +122,13 @@ def test_the_size_of_a_vocabulary_stays_until_another_is_given(corpus, raw):
 
 def test_an_interruption_leaves_no_new_pieces_beside_text_in_the_old_ones(corpus, raw, monkeypatch):
     prepare(corpus, raw)
+    before = contents(corpus.folder)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(stages, "make_pieces", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(stages, "_binarise", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        prepare(corpus, raw, 50)
+    assert contents(corpus.folder) == before
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(stages.stamps, "write_json", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         prepare(corpus, raw, 50)
     with pytest.raises(UserError, match="not prepared"):
         corpus.require_prepared()

@@ -16,9 +16,8 @@ MANY_UNKNOWN = 0.01  # share of the pieces of a side of a split above which prep
 
 def summary(corpus: Corpus, config: Path | None = None) -> str:
     """Describe the sizes and paths of a prepared corpus, and the next command: by ``config``, if given."""
-    text = read_stamp(corpus.folder / "text" / "stamp.json")["report"]
-    pieces = read_stamp(corpus.segmented / "stamp.json")["report"]
-    binarised = read_stamp(corpus.bin / "stamp.json")["report"]
+    text, made = (read_stamp(corpus.folder / name / "stamp.json")["report"] for name in ("text", "bin"))
+    pieces = made["pieces"]
     source, target = corpus.languages
     rows = [f"{corpus.name} ({source}, {target}): {corpus.description.title}"]
     for split, subset in corpus.subsets.items():
@@ -26,12 +25,12 @@ def summary(corpus: Corpus, config: Path | None = None) -> str:
         rows.append(f"  {name:<28}{pieces[subset]['pairs']:>10,} pairs")
         dropped = Counter(text[subset]["dropped"]) + Counter(pieces[subset]["dropped"])
         rows += [f"{number:>40,} dropped: {reason}" for reason, number in dropped.items()]
-        for side, counts in binarised["sides"][subset].items():
+        for side, counts in made["sides"][subset].items():
             share = counts["unknown"] / max(counts["pieces"], 1)
             warning = "warning: " if share > MANY_UNKNOWN else ""
             rows.append(f"{'':<41}{warning}{side}: {100 * share:.2f} % of the pieces are <unk>")
     rows += [
-        f"  {binarised['dictionary']:,} symbols in fairseq's dictionary",
+        f"  {made['dictionary']:,} symbols in fairseq's dictionary",
         f"  raw text    {_short(corpus.folder / 'text')}",
         f"  pieces      {_short(corpus.segmented)}, by {_short(corpus.pieces)}",
         f"  binarised   {_short(corpus.bin)}",
