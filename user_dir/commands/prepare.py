@@ -24,14 +24,10 @@ def main(argv=None) -> None:
     names = ", ".join(known_corpora()).replace("%", "%%")  # argparse formats help texts
     what = f"one of: {names}" if names else "the name of a folder in data/ that has a corpus.yaml"
     parser.add("corpus", plain_name, what, metavar="CORPUS", nargs="?")
-    what = (
-        "instead of CORPUS: make one of these pairs, some of them held out to validate and test, and configs"
-    )
+    what = "instead of CORPUS: make one of these pairs, with configs; some are held out to validate and test"
     parser.add("--pairs", Path, what, nargs="+")
     for flag in ("--source", "--target"):
-        parser.add(
-            flag, str, "of --pairs: code of the language (default: the ending of its file)", metavar="CODE"
-        )
+        parser.add(flag, str, "of --pairs: code of the language (default: its file's ending)", metavar="CODE")
     parser.add("--name", plain_name, "of --pairs: name of the corpus (default: that of the file)")
     what = "folder with the raw files, plain or .gz (default: download them)"
     parser.add("--raw", Path, what, metavar="DIR")
@@ -55,7 +51,7 @@ def main(argv=None) -> None:
     # fairseq, imported by the plugin, has set up logging in its own way.
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
     if args.pairs:
-        languages = [args.source or args.pairs[0].suffix[1:], args.target or args.pairs[-1].suffix[1:]]
+        languages = args.source or args.pairs[0].suffix[1:], args.target or args.pairs[-1].suffix[1:]
         name = args.name or args.pairs[0].name.partition(".")[0]
         corpus = describe_pairs(args.pairs, languages, name, args.data)
     else:

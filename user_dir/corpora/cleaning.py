@@ -51,7 +51,7 @@ def _counter(unit: str, language: str) -> Callable[[str], int]:
         return lambda text: len(text.split())
     from sacremoses import MosesTokenizer
 
-    tokenize = MosesTokenizer(language_of(language).moses).tokenize
+    tokenize = MosesTokenizer(language_of(language).subtag).tokenize
     return lambda text: len(tokenize(text, escape=False))
 
 
@@ -103,4 +103,4 @@ def _step(name: str, language: str) -> Callable[[str], str]:
         return lambda line: _NON_PRINTING.sub(" ", line)
     from sacremoses import MosesPunctNormalizer
 
-    return MosesPunctNormalizer(language_of(language).moses).normalize
+    return MosesPunctNormalizer(language_of(language).subtag).normalize

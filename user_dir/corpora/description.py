@@ -82,7 +82,6 @@ class Keys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     citation: str = ""
     character_coverage: Annotated[float, Meta(gt=0, le=1)] = 1.0
     normalization: Literal["nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity"] = "nmt_nfkc"
-    split_digits: bool = False  # every digit a piece
     clean: Clean = Clean()
     normalise: dict[str, list[Step]] = {}  # by split, or EVERY
     tokenised: bool = False

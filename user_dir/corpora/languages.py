@@ -39,18 +39,13 @@ class Language:
 
     code: str  # as it was given
     known: bool  # whether IANA's registry has the code
-    subtag: str  # of BCP 47, and for a macrolanguage's main language that of the macrolanguage (zh for cmn)
+    subtag: str  # of BCP 47, for a macrolanguage's main language that of the macrolanguage (zh for cmn)
     script: str | None = None  # ISO 15924; None if neither the code nor CLDR tells
 
     @property
     def spaced(self) -> bool:
         """Whether words are parted by spaces; an unknown script is taken to do so."""
         return self.script not in (*UNSPACED_SCRIPTS, *_HAN, *_JAPANESE)
-
-    @property
-    def moses(self) -> str:
-        """The language for sacremoses, which has rules for some and treats all others as English."""
-        return self.subtag
 
     @property
     def tokenizer(self) -> str:

@@ -31,13 +31,10 @@ def summary(corpus: Corpus, config: Path | None = None) -> str:
             rows.append(f"{'':<41}{warning}{side}: {100 * share:.2f} % of the pieces are <unk>")
     rows += [
         f"  {made['dictionary']:,} symbols in fairseq's dictionary",
-        f"  raw text    {_short(corpus.folder / 'text')}",
-        f"  pieces      {_short(corpus.segmented)}, by {_short(corpus.pieces)}",
-        f"  binarised   {_short(corpus.bin)}",
+        f"  binarised in {_short(corpus.bin)}",
     ]
-    if counts := text.get("pretraining"):
-        told = f"{counts['train']:,} lines, {counts['valid']:,} for validation"
-        rows.append(f"  pretraining {_short(corpus.pretraining)}: {told}")
+    for split, count in text.get("pretraining", {}).items():
+        rows.append(f"  {count:,} lines in {_short(corpus.pretraining / split)}")
     command = [*command_words("train"), _short(config.resolve())] if config else _next_command(corpus)
     return "\n".join([*rows, f"next: {shlex.join(command)}"])
 
