@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import shutil
@@ -64,17 +63,10 @@ def test_alphas_of_a_log(trained, tmp_path):
     log = read_alpha_log(trained / "alpha.jsonl")[-1]
     types = ("encoder_self", "decoder_self", "decoder_context")
     last = [alpha for name in types for row in log[name] for alpha in row]
-    output = tmp_path / "alphas.json"
-    flags = [trained / "alpha.jsonl", "--output", output, "--format", "png"]
-    done = script("plot", *flags, anew="nightly")
+    output = tmp_path / "alphas.png"
+    done = script("plot", trained / "alpha.jsonl", "--output", output, anew="nightly")
     assert "alpha at update 12" in done.stdout and f"{last[0]:.3f}" in done.stdout
-    report = json.loads(output.read_text())
-    assert report["updates"] == [0, 4, 8, 12]
-    assert [head["alpha"][-1] for head in report["heads"]] == pytest.approx(last, abs=2e-6)
-    with output.with_suffix(".csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [float(row["alpha"]) for row in rows[-24:]] == pytest.approx(last, abs=2e-6)
-    assert output.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    assert output.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.nightly

@@ -200,11 +200,6 @@ def heads_as_csv(heads: Sequence[dict]) -> str:
     """The rows of the heads as CSV, without lists; roles are joined by semicolons."""
     columns = [name for name, value in heads[0].items() if not isinstance(value, list)]
     rows = ([*(row[name] for name in columns), "; ".join(row["roles"])] for row in heads)
-    return csv_text([[*columns, "roles"], *rows])
-
-
-def csv_text(rows: Iterable[Iterable]) -> str:
-    """Rows, the first of headers, as CSV; None becomes an empty cell."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows([[*columns, "roles"], *rows])
     return text.getvalue()

@@ -35,13 +35,6 @@ class Trajectories:
             for layer, head in np.ndindex(values.shape[1:]):
                 yield attention_type, layer, head, values[:, layer, head]
 
-    def rows(self) -> Iterator[list]:
-        """A row per update and head, after one of headers: update, attention, layer, head, alpha."""
-        yield ["update", "attention", "layer", "head", "alpha"]
-        for index, update in enumerate(self.updates):
-            for attention_type, layer, head, alphas in self.heads():
-                yield [update, attention_type, layer, head, round(float(alphas[index]), 6)]
-
 
 def read_trajectories(path: str | Path) -> Trajectories:
     """Read a file written by ``--alpha-log``, which may be compressed.
