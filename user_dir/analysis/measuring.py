@@ -236,9 +236,9 @@ def statistics_summary(report: dict, output: Path, maps: Path | None) -> str:
     return "\n".join(lines)
 
 
-def statistics_are_current(statistics: Path, maps: Path | None, checkpoint: Path, shown: int) -> bool:
-    """Whether statistics and ``maps``, if any, of ``shown`` sentences are no older than the checkpoint."""
-    files = [statistics, *(maps.glob("*.npz") if maps else [])]
+def statistics_are_current(statistics: Path, maps: Path, checkpoint: Path, shown: int) -> bool:
+    """Whether statistics, and ``maps`` of ``shown`` sentences, are no older than the checkpoint."""
+    files = [statistics, *maps.glob("*.npz")]
     if not statistics.is_file() or min(each.stat().st_mtime for each in files) < checkpoint.stat().st_mtime:
         return False
-    return maps is None or len(files) > min(shown, read_statistics(statistics)["sentences"])
+    return len(files) > min(shown, read_statistics(statistics)["sentences"])

@@ -16,7 +16,6 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_model_options()
     what = "valid or the name of a test set; may be repeated (default: all test sets, or valid)"
     parser.add("--subset", plain_name, what, action="append")
-    parser.add("--test-set", plain_name, argparse.SUPPRESS, dest="subset", action="append")
     what = "folder for scores and translations (default: evaluation/CHECKPOINT beside the checkpoint)"
     parser.add("--output", Path, what, metavar="DIR")
     chosen = "; valid: that of 0, 0.5, 1, 2, 4 and 8 with the lowest TER on validation"

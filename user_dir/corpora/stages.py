@@ -74,11 +74,11 @@ def make_text(corpus: Corpus, files: RawFiles, force: bool) -> None:
     inputs["raw"] = files.digests()
     if stamps.is_done("text", stamp, inputs, force):
         return
-    with stamps.building(stamp, inputs) as build:
-        members, folder = build.folder / "members", build.folder / "text"
+    with stamps.building(stamp, inputs) as (scratch, report):
+        members, folder = scratch / "members", scratch / "text"
         files.extract(members)
         for split in (*corpus.test_sets, "valid", "train"):
-            build.report[corpus.subset(split)] = _write_split(files, split, folder, list(build.report))
+            report[corpus.subset(split)] = _write_split(files, split, folder, list(report))
         for subset in corpus.subsets.values() if description.triplets else ():
             lines = read_lines(folder / f"{subset}.{corpus.languages[0]}")
             translations = ((line.partition(BETWEEN)[2],) for line in lines)
@@ -89,7 +89,7 @@ def make_text(corpus: Corpus, files: RawFiles, force: bool) -> None:
         for name in ("train", "valid") if description.pretraining else ():
             lines = _divided(_pretraining_lines(files), {"valid": PRETRAINING_HELD_OUT}, name)
             count = write_rows(folder / "pretraining", name, ["txt"], ((line,) for line in lines))
-            build.report.setdefault("pretraining", {})[name] = count
+            report.setdefault("pretraining", {})[name] = count
         shutil.rmtree(members, ignore_errors=True)
 
 
@@ -198,15 +198,15 @@ def make_data(corpus: Corpus, vocabulary_size: int | None, workers: int, force: 
         inputs["vocabulary_size"] = chosen or description.vocabulary_size
     if stamps.is_done("pieces and binarised data", stamp, inputs, force):
         return
-    with stamps.building(stamp, inputs) as build:
-        made, build.report["chosen_size"] = replace(corpus, folder=build.folder), chosen
+    with stamps.building(stamp, inputs) as (scratch, report):
+        made, report["chosen_size"] = replace(corpus, folder=scratch), chosen
         if other is not None:
             shutil.copyfile(other.spm_model, made.spm_model)
             shutil.copyfile(other.spm_model.with_suffix(".vocab"), made.spm_model.with_suffix(".vocab"))
         elif learned:
             _learn(corpus, made.spm_model, inputs)
         model = corpus.pieces if description.wordpiece else made.spm_model
-        build.report["pieces"] = _segment(corpus, made.segmented, model, workers)
+        report["pieces"] = _segment(corpus, made.segmented, model, workers)
         logger.info("binarising %s", ", ".join(corpus.subsets))
         made.bin.mkdir()
         dictionary = made.bin / "dict.txt"  # a language model of the same dictionary looks for this one
@@ -215,7 +215,7 @@ def make_data(corpus: Corpus, vocabulary_size: int | None, workers: int, force: 
             pieces.write_dictionary(pieces.vocabulary(model), chain.from_iterable(text), dictionary)
         else:
             shutil.copyfile(other.bin / "dict.txt", dictionary)
-        build.report |= _binarise(made, dictionary)
+        report |= _binarise(made, dictionary)
 
 
 def _learn(corpus: Corpus, model: Path, settings: dict[str, Any]) -> None:

@@ -14,21 +14,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..files import write_json
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class Build:
-    """A stage under construction: its scratch folder, and a report to store in the stamp."""
-
-    folder: Path
-    report: dict[str, Any] = field(default_factory=dict)
 
 
 def read_stamp(stamp: Path) -> dict[str, Any]:
@@ -55,16 +46,15 @@ def fingerprint(stamp: Path) -> str:
 
 
 @contextmanager
-def building(stamp: Path, inputs: dict[str, Any]) -> Iterator[Build]:
-    """Build a stage: the body fills ``Build.folder``; if it raises, the previous files are kept."""
+def building(stamp: Path, inputs: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Build a stage: the body fills a folder, and a report for the stamp; if it raises, all stays."""
     target = stamp.parents[1]
     prefix = f"{stamp.parent.name}.part-"
     for leftover in target.glob(f"{prefix}*"):  # left by an interrupted run
         shutil.rmtree(leftover, ignore_errors=True)
-    scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=target))
+    scratch, report = Path(tempfile.mkdtemp(prefix=prefix, dir=target)), {}
     try:
-        build = Build(scratch)
-        yield build
+        yield scratch, report
         replaced = read_stamp(stamp).get("outputs", {})
         stamp.unlink(missing_ok=True)
         files = sorted(path for path in scratch.rglob("*") if path.is_file())
@@ -74,6 +64,6 @@ def building(stamp: Path, inputs: dict[str, Any]) -> Iterator[Build]:
         for name in outputs:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.move(scratch / name, target / name)  # folders may be links to another disk
-        write_json(stamp, {"inputs": inputs, "outputs": outputs, "report": build.report})
+        write_json(stamp, {"inputs": inputs, "outputs": outputs, "report": report})
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
