@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ..errors import UserError
-from ..files import read_text, read_yaml
+from ..files import read_yaml
 from .readers import FORMATS, ONE_FILE, Source, format_of
 
 EVERY = "every"  # the key of ``normalise`` for steps of all splits
@@ -178,7 +178,7 @@ def is_archive(name: str) -> bool:
 
 
 def read_description(path: Path) -> Description:
-    """Read and check a ``corpus.yaml``; UserError names the file, the line of the key, and what is wrong."""
+    """Read and check a ``corpus.yaml``; UserError names the file, the key, and what is wrong."""
     values = read_yaml(path, "the description of a corpus")
     try:
         keys = msgspec.convert(values, Keys)
@@ -187,12 +187,7 @@ def read_description(path: Path) -> Description:
             raise ValueError(complaint)
         return description
     except ValueError as error:  # also msgspec's
-        message = str(error)
-        places = (r"^(\w+):", r"\$\.(\w+)", r"unknown field `(\w+)`")
-        key = next(filter(None, (re.search(place, message) for place in places)), None)
-        lines = read_text(path).splitlines() if key else []
-        number = next((n for n, line in enumerate(lines, 1) if line.startswith(f"{key[1]}:")), 1)
-        raise UserError(f"{path}, line {number}: {message}") from None
+        raise UserError(f"{path}: {error}") from None
 
 
 def _complaints(description: Description) -> Iterator[str]:
