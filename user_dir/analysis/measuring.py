@@ -13,7 +13,6 @@ from torch import Tensor
 from ..errors import UserError
 from ..files import write_json, write_text
 from ..translation.translator import Hypothesis, Translator
-from . import measures
 from .capture import Split, captured_attention, dataset_of, output_norms, possible_pairs, run
 from .maps import SIDES, SentenceMaps, sentence_maps, write_maps
 from .report import write_report
@@ -27,7 +26,7 @@ from .results import (
     rounded,
 )
 from .roles import assign_roles, role_table
-from .statistics import STATISTICS, Attention
+from .statistics import STATISTICS, Attention, diversity, support
 from .trajectories import read_trajectories
 from .words import Pieces
 
@@ -62,12 +61,12 @@ class LayerStatistics:
     def add(self, attention: Attention) -> None:
         """Add a batch."""
         measured = {name: statistic.measure(attention) for name, statistic in STATISTICS.items()}
-        measured["diversity"] = measures.diversity(attention.weights)[:, None], attention.queries
+        measured["diversity"] = diversity(attention.weights)[:, None], attention.queries
         for name, (values, where) in ((name, each) for name, each in measured.items() if each is not None):
             self.sums[name] = self.sums.get(name, 0.0) + (values.double() * where[:, None]).sum((0, 2))
             self.items[name] += int(where.sum())
-        attended, pairs = measures.support(attention.weights, attention.possible)
-        union, _ = measures.support(attention.weights.amax(1, keepdim=True), attention.possible)
+        attended, pairs = support(attention.weights, attention.possible)
+        union, _ = support(attention.weights.amax(1, keepdim=True), attention.possible)
         self.counts.append(torch.cat([attended, union, pairs[:, None]], 1).cpu())  # (B, H + 2)
 
     def mean(self, name: str, head: int = 0) -> float | None:
