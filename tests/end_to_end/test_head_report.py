@@ -78,9 +78,6 @@ def test_figures_for_papers(reported, trained, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.split("/")[-1] for path in named)
     assert len(named) == 5
     assert "| encoder_self" in script("compare", "--system", "tiny", statistics).stdout
-    chosen = ["--sentence", "Der Hund schläft.", "--head", "decoder_context:1:0"]
-    script("plot", reported[0], *chosen, "--output", tmp_path / "one.svg")
-    assert "layer 1, head 0, α = 1." in (tmp_path / "one.svg").read_text(encoding="utf-8")
     heads = ["--head", "encoder_self:0:1,encoder_self:1:2", "--head", "decoder_context:1:0"]
     both = [maps, maps, "--name", "a", "--name", "b", "--sentence", "0", "--sentence", "3"]
     script("plot", *both, *heads, "--output", tmp_path / "maps.svg", anew="nightly")

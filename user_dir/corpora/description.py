@@ -63,8 +63,8 @@ class Download(Struct, frozen=True, forbid_unknown_fields=True):
         return {name: digest for name, digest in checksums.items() if digest}
 
 
-class Keys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The keys of a ``corpus.yaml``.
+class Description(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A ``corpus.yaml``.
 
     ``splits`` maps ``train``, ``valid`` and then each test set, by its public name and in order, to a source
     or a list of them, or, but for ``train``, to ``{held_out: N}``.
@@ -87,12 +87,7 @@ class Keys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     tokenised: bool = False
     case: Literal["from_translation"] | None = None  # of triplets, see translation/casing.py
     downloads: dict[str, Download] = {}
-
-
-class Description(Keys, frozen=True, kw_only=True):
-    """One ``corpus.yaml``."""
-
-    path: Path
+    path: Any = None  # of the file
 
     @property
     def triplets(self) -> bool:
@@ -181,8 +176,7 @@ def read_description(path: Path) -> Description:
     """Read and check a ``corpus.yaml``; UserError names the file, the key, and what is wrong."""
     values = read_yaml(path, "the description of a corpus")
     try:
-        keys = msgspec.convert(values, Keys)
-        description = Description(path=path, **msgspec.structs.asdict(keys))
+        description = msgspec.structs.replace(msgspec.convert(values, Description), path=path)
         for complaint in _complaints(description):
             raise ValueError(complaint)
         return description

@@ -105,7 +105,8 @@ def _write_split(files: RawFiles, split: str, folder: Path, others: list[str]) -
     sources = description.sources("train" if of_training_text else split)
     pairs = chain.from_iterable(_read(files, source, source.file) for source in sources)
     if of_training_text:
-        pairs = _cleaned(pairs, corpus, "moses_tokens", dropped)
+        limit = description.clean.moses_tokens
+        pairs = cleaning.cleaned(pairs, languages, "moses_tokens", limit, dropped)
         pairs = _divided(pairs, description.held_out, split)
     if split == "train" and description.clean.near_duplicates:
         texts = ([folder / f"{other}.{language}" for language in languages] for other in others)
@@ -133,17 +134,6 @@ def _read(files: RawFiles, source: Source, names: dict[str, str]) -> Pairs:
     description = files.corpus.description
     paths = [files.path_of(names[side]) for side in description.sides]
     return read_pairs(paths, description.languages, source)
-
-
-def _cleaned(pairs: Iterable, corpus: Corpus, unit: str, dropped: Counter) -> Pairs:
-    """The pairs that pass the limits in a unit; ``dropped`` is increased by the others, by reason."""
-    limit = getattr(corpus.description.clean, unit)
-    for pair in pairs:
-        reason = cleaning.complaint(pair, corpus.languages, unit, limit)
-        if reason is None:
-            yield pair
-        else:
-            dropped[reason] += 1
 
 
 def _divided(items: Iterable, held_out: dict[str, int], split: str) -> Iterator:
@@ -255,7 +245,8 @@ def _segment(corpus: Corpus, folder: Path, model: Path, workers: int) -> dict[st
         pairs = zip(*(pieces.segment(text, model, workers, triplets) for text in texts))
         dropped: Counter = Counter()
         if subset == "train":
-            pairs = _cleaned(pairs, corpus, "pieces", dropped)
+            limit = corpus.description.clean.pieces
+            pairs = cleaning.cleaned(pairs, corpus.languages, "pieces", limit, dropped)
         count = write_rows(folder, subset, corpus.languages, pairs)
         counts[subset] = {"pairs": count, "dropped": dropped}
     for path in corpus.pretraining_text():
