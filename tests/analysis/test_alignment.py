@@ -283,7 +283,7 @@ def test_a_choice_is_remembered_for_the_same_checkpoint_only(tmp_path):
     state = {"model": {}, "cfg": {"model": Namespace(arch="a"), "task": Namespace(data="b")}}
     save_checkpoint(state, checkpoint)
     assert remembered(checkpoint) is None
-    remember(checkpoint, choice, "aer")
+    remember(checkpoint, choice)
     assert remembered(checkpoint) == choice
     save_checkpoint({**state, "extra_state": {"alignment": "all@output"}}, checkpoint)
     assert remembered(checkpoint) == "all@output", "that of the checkpoint itself"

@@ -148,7 +148,7 @@ def test_results_of_two_splits_are_not_combined(tmp_path):
 def test_models_have_names_and_files():
     paths = [Path("/runs/a/average.heads.json"), Path("/runs/b/average.heads.json")]
     assert model_names(paths) == ["a/average", "b/average"]
-    assert model_names(paths, ["x", None]) == ["x", "b/average"]
+    assert model_names(paths, ["x", "y"]) == ["x", "y"]
     with pytest.raises(UserError, match="both be called 'x'"):
         model_names(paths, ["x", "x"])
     with pytest.raises(UserError, match=r"1 names .* 2 models"):

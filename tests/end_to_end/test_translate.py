@@ -105,7 +105,7 @@ def test_alignments_beside_translations(command, model, source, evaluated):
     place = model.parent / "alignment" / "random.json"
     choice = json.loads(place.read_text())
     assert f"aligned by {choice['name']}@{choice['query']}\n" in done.stderr
-    place.write_text(json.dumps({**choice, "name": "layer0-head1", "query": "input"}))
+    place.write_text(json.dumps({**choice, "choice": "layer0-head1@input"}))
     again = script("translate", *command, "--alignment", *source[:3], "").stdout
     assert again != done.stdout
     said = script("translate", *command, "--alignment-head", "0", "--nbest", "2", source[0]).stdout

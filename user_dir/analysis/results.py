@@ -82,12 +82,11 @@ def check_models(models: Iterable[ModelAnalysis]) -> None:
     check_same_split(splits)
 
 
-def model_names(paths: Sequence[Path], names: Sequence[str | None] | None = None) -> list[str]:
+def model_names(paths: Sequence[Path], names: Sequence[str] | None = None) -> list[str]:
     """A name per model: of ``names``, or else folder and file name; UserError if two are equal."""
-    names = names or [None] * len(paths)
+    names = names or list(map(_name, paths))
     if len(names) != len(paths):
         raise UserError(f"{len(names)} names were given with --name, but there are {len(paths)} models")
-    names = [name or _name(path) for name, path in zip(names, paths)]
     doubled = [name for name in names if names.count(name) > 1]
     if doubled:
         raise UserError(f"two models would both be called {doubled[0]!r}; tell them apart with --name")

@@ -37,5 +37,5 @@ def main(argv=None) -> None:
         print(f"best head: {report['best_head']['name']}, AER {report['best_head']['aer']:.3f}")
         if split.name == SUBSET:
             choice = f"{report['best']['name']}@{args.query}"
-            print(f"translate.py --alignment aligns by {choice}: {remember(args.path, choice, 'aer')}")
+            print(f"translate.py --alignment aligns by {choice}: {remember(args.path, choice)}")
     print(f"alignments of {report['sentences']} sentences: {output}")
