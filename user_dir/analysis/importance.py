@@ -125,7 +125,7 @@ def head_importance(split: Split, rows: list[dict], points: int, seeds: int) -> 
     return {"loss": base, "heads": heads, "curves": curves, "correlations": correlations(heads)}
 
 
-def write_importance(split: Split, output: Path, *, points: int = 12, random_orders: int = 5) -> dict:
+def write_importance(split: Split, output: Path, points: int = 12, random_orders: int = 5) -> dict:
     """Write the importance of each head to ``output`` as JSON, whose content is returned.
 
     The curves are drawn beside it, with the ending ``.svg``. See :func:`head_importance`.

@@ -60,6 +60,8 @@ def main(argv=None) -> None:
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     if args.corpus:
+        from ..analysis.capture import open_split
+        from ..analysis.measuring import statistics_are_current, write_statistics
         from ..corpora import load_corpus
 
         args.subset = load_corpus(args.corpus, args.data).split(args.subset)
@@ -69,8 +71,9 @@ def main(argv=None) -> None:
     output = args.output or beside(statistics[0], "report.html")
     check_output(output, [*args.path, *filter(None, [*statistics, *logs, *maps])])
     for checkpoint, file, folder in zip(args.path, statistics, maps):
-        if args.corpus:
-            compute(args, checkpoint, file, folder)
+        if args.corpus and not statistics_are_current(file, folder, checkpoint, args.sentences):
+            split = open_split(checkpoint, args.corpus, args.subset, data=args.data, cpu=args.cpu)
+            write_statistics(split, file, maps=folder, map_sentences=args.sentences)
         elif not file.is_file():
             raise UserError(f"there are no statistics {file}; give --corpus to compute them")
     maps = [folder if folder.is_dir() else None for folder in maps]
@@ -78,13 +81,3 @@ def main(argv=None) -> None:
     check_models(models)
     write_report(models, output, args.sentences)
     print(f"head report of {', '.join(names)}: {output}")
-
-
-def compute(args: argparse.Namespace, checkpoint: Path, statistics: Path, maps: Path) -> None:
-    """Compute a model's statistics and maps unless they exist already."""
-    from ..analysis.capture import open_split
-    from ..analysis.measuring import statistics_are_current, write_statistics
-
-    if not statistics_are_current(statistics, maps, checkpoint, args.sentences):
-        split = open_split(checkpoint, args.corpus, args.subset, data=args.data, cpu=args.cpu)
-        write_statistics(split, statistics, maps=maps, map_sentences=args.sentences)

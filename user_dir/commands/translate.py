@@ -104,8 +104,7 @@ def main(argv=None) -> None:
             output = stack.enter_context(args.output.open("w", encoding="utf-8"))
         else:
             output = sys.stdout
-            if not output.isatty():
-                output.reconfigure(encoding="utf-8")  # data for another program, whatever the locale
+            output.reconfigure(encoding="utf-8")  # data for another program, whatever the locale
         translated = translate(args, translator, chunks, output, align)
     if args.report:
         from ..analysis.measuring import report_translations
