@@ -7,7 +7,7 @@ import shlex
 from collections import Counter
 from pathlib import Path
 
-from ..files import DATA, IN_CHECKOUT, SHARED, command_words
+from ..files import DATA, SHARED, command_words
 from .corpus import Corpus
 from .stamps import read_stamp
 
@@ -27,8 +27,8 @@ def summary(corpus: Corpus, config: Path | None = None) -> str:
         rows += [f"{number:>40,} dropped: {reason}" for reason, number in dropped.items()]
         for side, counts in made["sides"][subset].items():
             share = counts["unknown"] / max(counts["pieces"], 1)
-            warning = "warning: " if share > MANY_UNKNOWN else ""
-            rows.append(f"{'':<41}{warning}{side}: {100 * share:.2f} % of the pieces are <unk>")
+            if share > MANY_UNKNOWN:
+                rows.append(f"  warning: {100 * share:.2f} % of the pieces of {side} are <unk>")
     rows += [
         f"  {made['dictionary']:,} symbols in fairseq's dictionary",
         f"  binarised in {_short(corpus.bin)}",
@@ -45,7 +45,7 @@ def _next_command(corpus: Corpus) -> list[str]:
     for base in sorted(SHARED.glob("configs/*/base.yaml")):
         if f"  data: data/{corpus.name}/bin\n" in base.read_text(encoding="utf-8"):
             config = base.with_name("alpha_entmax.yaml")
-            path = _short(config) if IN_CHECKOUT else str(config.relative_to(SHARED))
+            path = str(config.relative_to(SHARED))
             return [*command_words("train"), path, *([f"task.data='{corpus.bin}'"] if data else [])]
     return [*command_words("prepare"), corpus.name, "--config", *data]
 
