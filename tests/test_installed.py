@@ -75,8 +75,7 @@ def test_from_a_file_of_pairs_to_a_training(packages, tmp_path):
     sides = [lines(ROOT / "data" / "toy" / "raw" / f"train.{language}")[:200] for language in ("de", "en")]
     (tmp_path / "talks.tsv").write_text("".join(f"{left}\t{right}\n" for left, right in zip(*sides)))
     words = ["prepare", "--pairs", "talks.tsv", "--source", "de", "--target", "en", "--workers", "1"]
-    for _ in range(2):  # as after an interruption
-        told = checked(forks().run(command, *words, cwd=tmp_path), True).stdout
+    told = checked(forks().run(command, *words, cwd=tmp_path), True).stdout
     assert told.endswith("\nnext: adaptively-sparse train configs/talks/alpha_entmax.yaml\n")
     text = tmp_path / "data" / "talks" / "text"
     for subset, number in (("valid", 0), ("test", 1)):
@@ -86,5 +85,10 @@ def test_from_a_file_of_pairs_to_a_training(packages, tmp_path):
     changes = ["optimization.max_update=2", "dataset.num_workers=0", "task.data=data/talks/bin"]
     train_with(tmp_path / "configs" / "talks" / "alpha_entmax.yaml", *changes, root=tmp_path)
     assert (tmp_path / "checkpoints" / "talks" / "alpha_entmax" / "checkpoint_best.pt").is_file()
+    own = tmp_path / "data" / "talks" / "raw"
+    assert [lines(own / f"talks.{language}") for language in ("de", "en")] == sides
+    there = ["prepare", "--pairs", own / "talks.de", own / "talks.en", "--workers", "1"]
+    checked(forks().run(command, *there, cwd=tmp_path), True)
+    assert [lines(own / f"talks.{language}") for language in ("de", "en")] == sides
     done = forks().run(command, *words, "--source", "sl", cwd=tmp_path)
     refused(done, "another corpus data/talks/corpus.yaml; choose another --name")

@@ -41,8 +41,10 @@ def describe_pairs(
     }
     path, text = folder / "corpus.yaml", yaml.safe_dump(description, sort_keys=False, allow_unicode=True)
     if path.exists() and path.read_text(encoding="utf-8") != text:
-        raise UserError(f"there is another corpus {path}; choose another --name")
-    write_rows(folder / "raw", name, languages, read_pairs(files, languages, source))
+        raise UserError(f"there is another corpus {path}; choose another --name, or remove it")
+    raw = {(folder / "raw" / f"{name}.{language}").resolve() for language in languages}
+    if raw.isdisjoint(file.resolve() for file in files):  # else they are there already
+        write_rows(folder / "raw", name, languages, read_pairs(files, languages, source))
     write_text(path, text)
     try:
         return load_corpus(name, data)
