@@ -79,12 +79,12 @@ def diversity(weights: Tensor) -> Tensor:
 
     ``JS = H(mean_j p_j) − mean_j H(p_j)``, divided by its bound log(number of heads); NaN for a single head.
     """
-    mixture = _entropy(weights.mean(1, keepdim=True))[:, 0]
+    mixture = entropies(weights.mean(1, keepdim=True))[:, 0]
     bound = math.log(weights.size(1)) or math.nan
-    return (mixture - _entropy(weights).mean(1)) / bound
+    return (mixture - entropies(weights).mean(1)) / bound
 
 
-def _entropy(weights: Tensor) -> Tensor:
+def entropies(weights: Tensor) -> Tensor:
     """Shannon entropy of each query's attention in nats, with 0·log 0 = 0: (B, H, T)."""
     return torch.special.entr(weights).sum(-1)
 
@@ -92,7 +92,7 @@ def _entropy(weights: Tensor) -> Tensor:
 @statistic
 def entropy(attention: Attention) -> Values:
     """Entropy of a query's attention in nats, mean over queries."""
-    return _entropy(attention.weights), attention.queries
+    return entropies(attention.weights), attention.queries
 
 
 @statistic
