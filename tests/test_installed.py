@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import checked, forks, lines, refused, train_with
 
 ROOT = Path(__file__).resolve().parents[1]
 # All but torch and what it needs.
@@ -62,3 +63,32 @@ def test_it_brings_its_files_corpora_and_configs(packages):
         assert shared and shared <= {
             path.relative_to(package / "shared") for path in package.glob(f"shared/{pattern}")
         }
+
+
+@pytest.mark.slow
+def test_from_a_file_of_pairs_to_a_training(packages, tmp_path):
+    command = tmp_path / "command.py"
+    command.write_text(
+        f"import sys; sys.path.insert(0, {str(packages)!r})\n"
+        "from adaptively_sparse.commands import console; console()\n"
+    )
+    sides = [lines(ROOT / "data" / "toy" / "raw" / f"train.{language}")[:200] for language in ("de", "en")]
+    (tmp_path / "talks.tsv").write_text("".join(f"{left}\t{right}\n" for left, right in zip(*sides)))
+    words = ["prepare", "--pairs", "talks.tsv", "--source", "de", "--target", "en", "--workers", "1"]
+    told = checked(forks().run(command, *words, cwd=tmp_path), True).stdout
+    assert told.endswith("\nnext: adaptively-sparse train configs/talks/alpha_entmax.yaml\n")
+    text = tmp_path / "data" / "talks" / "text"
+    for subset, number in (("valid", 0), ("test", 1)):
+        expected = [left for n, left in enumerate(sides[0], 1) if n % 20 == number]
+        assert lines(text / f"{subset}.de") == expected
+    assert not set(lines(text / "train.en")) & {*lines(text / "valid.en"), *lines(text / "test.en")}
+    changes = ["optimization.max_update=2", "dataset.num_workers=0", "task.data=data/talks/bin"]
+    train_with(tmp_path / "configs" / "talks" / "alpha_entmax.yaml", *changes, root=tmp_path)
+    assert (tmp_path / "checkpoints" / "talks" / "alpha_entmax" / "checkpoint_best.pt").is_file()
+    own = tmp_path / "data" / "talks" / "raw"
+    assert [lines(own / f"talks.{language}") for language in ("de", "en")] == sides
+    there = ["prepare", "--pairs", own / "talks.de", own / "talks.en", "--workers", "1"]
+    checked(forks().run(command, *there, cwd=tmp_path), True)
+    assert [lines(own / f"talks.{language}") for language in ("de", "en")] == sides
+    done = forks().run(command, *words, "--source", "sl", cwd=tmp_path)
+    refused(done, "another corpus data/talks/corpus.yaml; choose another --name")

@@ -14,6 +14,6 @@ __version__ = "0.2.0.dev0"
 def load_model(model: "str | os.PathLike[str]", **options: object) -> Any:
     """A trained model that translates and shows its attention: ``load_model("de-en")``.
 
-    See :class:`user_dir.analysis.loaded_model.LoadedModel`. It needs the extra ``corpora``.
+    See :class:`user_dir.analysis.loaded_model.LoadedModel`. It needs the extra ``fairseq``.
     """
     return importlib.import_module(f"{__name__}.analysis.loaded_model").LoadedModel(model, **options)

@@ -121,3 +121,13 @@ def lightness(colour) -> float:
     channels = np.array(to_rgb(colour))
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def all_heads(model) -> list[tuple[str, int, int]]:
+    """All heads of a model: attention type, layer and head."""
+    return [
+        (kind, layer, head)
+        for kind, layers in model.alphas().items()
+        for layer, alphas in enumerate(layers)
+        for head in range(len(alphas))
+    ]

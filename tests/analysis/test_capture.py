@@ -9,12 +9,12 @@ import editors
 import numpy as np
 import pytest
 import torch
+from examples import all_heads
 from fairseq.data import LanguagePairDataset
 from helpers import batch, build, dictionary, loss
 
 from user_dir.analysis.capture import (
     Split,
-    all_heads,
     captured_attention,
     masked_heads,
     negative_log_likelihood,

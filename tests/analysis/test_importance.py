@@ -7,10 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from examples import all_heads
 from helpers import batch, build, dictionary, loss
 from scipy.stats import permutation_test, spearmanr
 
-from user_dir.analysis.capture import all_heads, masked_heads
+from user_dir.analysis.capture import masked_heads
 from user_dir.analysis.importance import (
     correlations,
     head_importance,

@@ -12,10 +12,9 @@ import torch
 from helpers import build
 from sentences import PAIRS, as_batch, dictionary, random_attention, without_padding
 
-from user_dir.analysis import measures
 from user_dir.analysis.measuring import HEAD_COLUMNS, Statistics, head_statistics
 from user_dir.analysis.roles import ROLES, assign_roles, role_table
-from user_dir.analysis.statistics import STATISTICS
+from user_dir.analysis.statistics import STATISTICS, diversity, support
 from user_dir.analysis.words import Pieces
 
 WORDS = {"source": {"who", "where"}, "target_input": {"where"}}
@@ -126,14 +125,14 @@ def test_memory_does_not_grow_with_the_split():
 
 def test_support_counts_exact_zeros_only():
     weights = torch.tensor([[[[1.0, 0.0], [1 - 1e-30, 1e-30]]]], dtype=torch.float64)
-    attended, pairs = measures.support(weights, torch.tensor([[[True, False], [True, True]]]))
+    attended, pairs = support(weights, torch.tensor([[[True, False], [True, True]]]))
     assert (attended.tolist(), pairs.tolist()) == ([[3]], [3])
 
 
 def test_diversity_is_1_for_disjoint_heads_and_0_for_identical_heads():
     apart = torch.eye(3, dtype=torch.float64)[None, :, None, :]  # each head attends to another key
-    assert measures.diversity(apart).item() == pytest.approx(1)
-    assert measures.diversity(apart[:, :1].expand(-1, 3, -1, -1)).item() == pytest.approx(0)
+    assert diversity(apart).item() == pytest.approx(1)
+    assert diversity(apart[:, :1].expand(-1, 3, -1, -1)).item() == pytest.approx(0)
 
 
 def row(attention: str, head: int, **values) -> dict:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 
 import pytest
@@ -22,9 +21,6 @@ def test_alphas_and_rows_equal_the_log(tmp_path):
     assert trajectories.updates == [0, 100, 200, 300, 400]
     for name in ATTENTION_TYPES:
         assert trajectories.alphas[name].tolist() == [line[name] for line in lines.values()]
-    _, *rows = trajectories.rows()
-    assert len(rows) == 5 * 18
-    assert all(lines[update][kind][layer][head] == alpha for update, kind, layer, head, alpha in rows)
 
 
 def test_table_shows_the_last_values(tmp_path):
@@ -38,13 +34,11 @@ def test_table_shows_the_last_values(tmp_path):
         assert [float(word) for word in line.split()] == [round(alpha, 3) for alpha in alphas]
 
 
-def test_a_truncated_last_line_is_skipped_with_a_warning(tmp_path, caplog):
+def test_a_truncated_last_line_is_skipped(tmp_path):
     lines = alpha_lines()
     log = tmp_path / "alpha.jsonl"
     log.write_text("\n".join(lines)[:-9], encoding="utf-8")
-    with caplog.at_level(logging.WARNING):
-        assert read_trajectories(log).updates == [0, 100, 200, 300]
-    assert f"{log}, line 5 is truncated" in caplog.text
+    assert read_trajectories(log).updates == [0, 100, 200, 300]
     log.write_text("\n".join(lines), encoding="utf-8")  # complete except for the newline
     assert len(read_trajectories(log).updates) == 5
 

@@ -56,7 +56,7 @@ def test_a_missing_requirement_is_named(monkeypatch, capsys):
     monkeypatch.setattr(importlib.import_module("user_dir.commands.evaluate"), "main", main)
     status, _, said = run(monkeypatch, capsys, "evaluate")
     assert status == 1
-    assert "fairseq" in said and "pip install" in said
+    assert "needs fairseq.tasks" in said and "pip install 'adaptively-sparse[fairseq]'" in said
 
 
 def test_what_users_are_told_to_type(monkeypatch, tmp_path):

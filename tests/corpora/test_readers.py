@@ -53,7 +53,7 @@ EXAMPLES = {
     "segments": '<doc>\n<seg id="1">Ein Satz &amp; mehr</seg>\n<seg id="2">Zwei\nZeilen</seg>\n</doc>\n',
     "tmx": '<tmx><body><tu><tuv xml:lang="de"><seg>Ein <b>Satz</b></seg></tuv><tuv xml:lang="en"><seg>A'
     "</seg></tuv></tu></body></tmx>\n",
-    "columns": 'Ein Satz.,"A, sentence."\nNoch einer.,Another one.\n',
+    "columns": "Ein Satz.\tA sentence.\nNoch einer.\tAnother one.\n",
     "triplets": "Ein Satz.\nNoch einer.\n",
 }
 
@@ -65,7 +65,7 @@ def test_any_bytes_are_sentences_or_an_error_with_the_file(tmp_path_factory, for
     for place, piece in changes:
         content[place : place + 1] = piece
     path = written(tmp_path_factory.mktemp("any") / "text", bytes(content))
-    settings = {"columns": {"de": 1, "en": 2}, "separator": ","} if form == "columns" else {}
+    settings = {"columns": {"de": 1, "en": 2}} if form == "columns" else {}
     try:
         found = pairs_of(
             form, *[path] * (1 if form in ONE_FILE else 3 if form == "triplets" else 2), **settings
@@ -149,12 +149,6 @@ def test_tables_of_tabs_have_no_quotation_marks(tmp_path):
     for columns in ({"de": 2, "en": 1}, {"de": 3, "en": 1}):
         found = pairs_of("columns", written(tmp_path / "deu.txt.gz", text), columns=columns)
         assert found == [tuple(row[columns[side] - 1].strip() for side in PAIR) for row in rows]
-
-
-def test_tables_of_commas_have_them(tmp_path):
-    text = 'a,"b, ""c"""\n"over\ntwo lines",d\n'
-    found = pairs_of("columns", written(tmp_path / "a.csv", text), columns={"de": 1, "en": 2}, separator=",")
-    assert found == [("a", 'b, "c"'), ("over two lines", "d")]
 
 
 def tmx(*units: dict[str, str], attribute="xml:lang", namespace="") -> str:

@@ -181,6 +181,6 @@ def test_pretraining_text(tmp_path):
     assert lines(folder / "valid.txt") == [sentences[99]]
     assert lines(folder / "train.txt") == sentences[:99] + sentences[100:]
     assert joined(corpus.segmented / "train.pretraining") == lines(folder / "train.txt")
-    assert "139 lines, 1 for validation" in summary(corpus)
+    assert f"139 lines in {corpus.pretraining}/train" in summary(corpus)
     names = {path.name for path in corpus.pretraining.iterdir()}
     assert names >= {"dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import shutil
@@ -64,17 +63,10 @@ def test_alphas_of_a_log(trained, tmp_path):
     log = read_alpha_log(trained / "alpha.jsonl")[-1]
     types = ("encoder_self", "decoder_self", "decoder_context")
     last = [alpha for name in types for row in log[name] for alpha in row]
-    output = tmp_path / "alphas.json"
-    flags = [trained / "alpha.jsonl", "--output", output, "--format", "png"]
-    done = script("plot", *flags, anew="nightly")
+    output = tmp_path / "alphas.png"
+    done = script("plot", trained / "alpha.jsonl", "--output", output, anew="nightly")
     assert "alpha at update 12" in done.stdout and f"{last[0]:.3f}" in done.stdout
-    report = json.loads(output.read_text())
-    assert report["updates"] == [0, 4, 8, 12]
-    assert [head["alpha"][-1] for head in report["heads"]] == pytest.approx(last, abs=2e-6)
-    with output.with_suffix(".csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [float(row["alpha"]) for row in rows[-24:]] == pytest.approx(last, abs=2e-6)
-    assert output.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    assert output.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.nightly
@@ -86,9 +78,6 @@ def test_figures_for_papers(reported, trained, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.split("/")[-1] for path in named)
     assert len(named) == 5
     assert "| encoder_self" in script("compare", "--system", "tiny", statistics).stdout
-    chosen = ["--sentence", "Der Hund schläft.", "--head", "decoder_context:1:0"]
-    script("plot", reported[0], *chosen, "--output", tmp_path / "one.svg")
-    assert "layer 1, head 0, α = 1." in (tmp_path / "one.svg").read_text(encoding="utf-8")
     heads = ["--head", "encoder_self:0:1,encoder_self:1:2", "--head", "decoder_context:1:0"]
     both = [maps, maps, "--name", "a", "--name", "b", "--sentence", "0", "--sentence", "3"]
     script("plot", *both, *heads, "--output", tmp_path / "maps.svg", anew="nightly")

@@ -88,7 +88,7 @@ def evaluation(small, narrow, output, *flags, **options):
 def test_evaluate_leaves_out_or_cuts_what_is_too_long(small, narrow, tmp_path):
     long = long_lines(small, "test")
     assert 1 < len(long) < 6, "few enough that an error message lists all"
-    both = ["--test-set", "valid", "--test-set", "exam"]
+    both = ["--subset", "valid", "--subset", "exam"]
     done = evaluation(small, narrow, tmp_path / "none", *both, check=False)
     refused(done, "--skip-long", "--truncate-source")
     assert not (tmp_path / "none").exists()

@@ -104,8 +104,8 @@ def test_alignments_beside_translations(command, model, source, evaluated):
             assert i < len(given.split()) and j < len(text.split())
     place = model.parent / "alignment" / "random.json"
     choice = json.loads(place.read_text())
-    assert f"aligned by {choice['name']}@{choice['query']}\n" in done.stderr
-    place.write_text(json.dumps({**choice, "name": "layer0-head1", "query": "input"}))
+    assert f"aligned by {choice['choice']}\n" in done.stderr
+    place.write_text(json.dumps({**choice, "choice": "layer0-head1@input"}))
     again = script("translate", *command, "--alignment", *source[:3], "").stdout
     assert again != done.stdout
     said = script("translate", *command, "--alignment-head", "0", "--nbest", "2", source[0]).stdout

@@ -69,27 +69,23 @@ def pharaoh(sentence: list[Link]) -> str:
     return " ".join(f"{source}-{target}" for source, target in sentence)
 
 
-def read_gold(
-    path: str | Path, *, sentences: int | None = None, one_based=False, reversed_sides=False
-) -> list[Gold]:
+def read_gold(path: str | Path, sentences: int | None = None) -> list[Gold]:
     """The sure links and all links of each line of a gold file: ``i-j`` is sure; ``i?j``, ``ipj`` possible.
 
-    ``i`` is a source word and ``j`` a target word, split at spaces and counted from 0; with ``one_based``
-    from 1, with ``reversed_sides`` the other way round. ``sentences``: read only the first N lines.
+    ``i`` is a source word and ``j`` a target word, split at spaces and counted from 0. ``sentences``: read
+    only the first N lines.
 
     Raises:
         UserError: the file cannot be read or has an invalid link.
     """
-    first, gold = int(one_based), []
+    gold = []
     for number, line in enumerate(read_text(path, "the gold alignment").splitlines()[:sentences], start=1):
         sure, possible = set(), set()
         for word in line.split():
             match = _LINK.fullmatch(word)
-            link = match and (int(match[1]) - first, int(match[3]) - first)
-            if not match or min(link) < 0:
-                what = f"a link i-j or i?j that counts from {first}"
-                raise UserError(f"{path}, line {number}: {shown(word)} is not {what}")
-            link = link[::-1] if reversed_sides else link
+            if not match:
+                raise UserError(f"{path}, line {number}: {shown(word)} is not a link i-j or i?j")
+            link = int(match[1]), int(match[3])
             possible.add(link)
             if match[2] == "-":
                 sure.add(link)

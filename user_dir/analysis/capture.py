@@ -31,9 +31,6 @@ from ..translation.loading import translation_direction
 from .maps import Head
 from .words import Pieces
 
-OURS = ("adaptively_sparse_transformer", "adaptively_sparse_post_editor")
-"""Our translation models."""
-
 
 def load_model(
     checkpoint: str | Path, corpus: Corpus, *, language: str | None = None, cpu: bool = False, state=None
@@ -57,10 +54,8 @@ def load_model(
             state["cfg"]["model"] = from_stock(model_settings(state))
             save_checkpoint(state, converted)
             return loading.load_model(converted, corpus, direction, cpu=cpu)
-    if model not in OURS:
-        raise UserError(
-            f"{checkpoint} is of a {name}; the analysis is for {', '.join(OURS)} and fairseq's transformer"
-        )
+    if model not in ("adaptively_sparse_transformer", "adaptively_sparse_post_editor"):
+        raise UserError(f"{checkpoint} is of a {name}, whose heads cannot be analysed")
     return loading.load_model(Path(checkpoint), corpus, direction, cpu=cpu)
 
 
@@ -224,16 +219,6 @@ def masked_heads(model, heads: Iterable[Head]) -> Iterator[None]:
     finally:
         for attention, projection in whole.items():
             attention.out_proj = projection
-
-
-def all_heads(model) -> list[Head]:
-    """All heads of ``model``, by attention type, layer and head."""
-    return [
-        (attention_type, layer, head)
-        for attention_type, attentions in model.attentions().items()
-        for layer, attention in enumerate(attentions)
-        for head in range(attention.num_heads)
-    ]
 
 
 def output_norms(model) -> dict[str, list[Tensor]]:

@@ -16,7 +16,7 @@ import torch
 from tqdm import tqdm
 
 from ..files import write_json
-from .capture import Split, all_heads, masked_heads, negative_log_likelihood
+from .capture import Split, masked_heads, negative_log_likelihood
 from .maps import Head
 from .measuring import head_statistics
 from .results import by_attention, head_name, head_of, rounded, text_table
@@ -109,12 +109,9 @@ def head_importance(split: Split, rows: list[dict], points: int, seeds: int) -> 
         ``correlations``: see :func:`correlations`.
     """
     model, padding = split.model, split.padding
-    singles = [[head] for head in all_heads(model)]
-    base, *without = losses(model, split.samples(), padding, [[], *singles])
-    by_head = {heads[0]: loss for heads, loss in zip(singles, without)}
+    base, *without = losses(model, split.samples(), padding, [[], *([head_of(row)] for row in rows)])
     heads = []
-    for row in rows:
-        loss = by_head[head_of(row)]
+    for row, loss in zip(rows, without):
         kept = {name: row[name] for name in ("attention", "layer", "head", *MEASURES)}
         heads.append({**kept, "loss": loss, "importance": loss - base})
     points, orders = min(points, len(heads)), pruning_orders(heads, seeds)
@@ -128,7 +125,7 @@ def head_importance(split: Split, rows: list[dict], points: int, seeds: int) -> 
     return {"loss": base, "heads": heads, "curves": curves, "correlations": correlations(heads)}
 
 
-def write_importance(split: Split, output: Path, *, points: int = 12, random_orders: int = 5) -> dict:
+def write_importance(split: Split, output: Path, points: int = 12, random_orders: int = 5) -> dict:
     """Write the importance of each head to ``output`` as JSON, whose content is returned.
 
     The curves are drawn beside it, with the ending ``.svg``. See :func:`head_importance`.

@@ -1,10 +1,7 @@
 """Attention maps: a folder with an NPZ file for each sentence, ``0.npz``, ``1.npz`` …
 
-The arrays of a file are ``encoder_self``, ``decoder_self`` and ``decoder_context``, float32 (L, H, T, S)
-without padding; ``source``, the source tokens; ``target_input``, the tokens that the decoder read, which are
-its queries (``</s>``, then the target without its last token); ``target``, the tokens to predict (the
-reference, since decoding is teacher-forced); ``text``, the source before segmentation; ``corpus`` and
-``subset``, the names of the corpus and split; and ``alpha/encoder_self`` etc., the α of each head (L, H).
+Its arrays are named like the fields of :class:`SentenceMaps`, the weights by attention type, such as
+``encoder_self``, and the α of each head ``alpha/encoder_self`` etc.
 """
 
 from __future__ import annotations
@@ -36,12 +33,12 @@ _NAMES = ("text", "corpus", "subset")
 class SentenceMaps:
     """The attention of every head on one sentence pair."""
 
-    weights: dict[str, np.ndarray]  # by attention type that the model has, (L, H, T, S) float32
+    weights: dict[str, np.ndarray]  # by attention type that the model has, (L, H, T, S) float32, no padding
     alphas: dict[str, np.ndarray]  # by attention type, (L, H)
     source: list[str]  # the S source tokens
-    target_input: list[str]  # the T tokens that the decoder read
+    target_input: list[str]  # the T tokens that the decoder read: </s>, then the target without its last
     target: list[str]  # the T tokens that it had to predict
-    text: str  # the source sentence
+    text: str  # the source sentence before segmentation
     corpus: str = ""
     subset: str = ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from torch import Tensor
 from ..errors import UserError
 from ..files import write_json, write_text
 from ..translation.translator import Hypothesis, Translator
-from . import measures
 from .capture import Split, captured_attention, dataset_of, output_norms, possible_pairs, run
 from .maps import SIDES, SentenceMaps, sentence_maps, write_maps
 from .report import write_report
@@ -26,7 +26,7 @@ from .results import (
     rounded,
 )
 from .roles import assign_roles, role_table
-from .statistics import STATISTICS, Attention
+from .statistics import STATISTICS, Attention, diversity, support
 from .trajectories import read_trajectories
 from .words import Pieces
 
@@ -50,41 +50,28 @@ LAYER_COLUMNS = {
 }
 
 
-class Mean:
-    """Running mean per head over the items for which a measure is defined, in float64."""
-
-    def __init__(self):
-        self.total: Tensor | float = 0.0
-        self.count = 0
-
-    def add(self, values: Tensor, where: Tensor) -> None:
-        """Add values (B, H, N) where ``where`` (B, N) is true."""
-        self.total = self.total + (values.double() * where[:, None]).sum((0, 2))
-        self.count += int(where.sum())
-
-    def of(self, head: int) -> float | None:
-        """The mean of one head, or None if nothing was added."""
-        return float(self.total[head]) / self.count if self.count else None
-
-
 class LayerStatistics:
-    """Running statistics of the H heads of one attention module."""
+    """Running statistics of the H heads of one attention module, in float64."""
 
     def __init__(self):
-        self.means = {name: Mean() for name in STATISTICS}
-        self.diversity = Mean()
+        self.sums: dict[str, Tensor] = {}  # by measure, (H,), over the items that have a value
+        self.items: Counter[str] = Counter()  # how many these are
         self.counts: list[Tensor] = []  # by batch, of each sentence: see ``add``
 
     def add(self, attention: Attention) -> None:
         """Add a batch."""
-        for name, mean in self.means.items():
-            values = STATISTICS[name].measure(attention)
-            if values is not None:
-                mean.add(*values)
-        self.diversity.add(measures.diversity(attention.weights)[:, None], attention.queries)
-        attended, pairs = measures.support(attention.weights, attention.possible)
-        union, _ = measures.support(attention.weights.amax(1, keepdim=True), attention.possible)
+        measured = {name: statistic.measure(attention) for name, statistic in STATISTICS.items()}
+        measured["diversity"] = diversity(attention.weights)[:, None], attention.queries
+        for name, (values, where) in ((name, each) for name, each in measured.items() if each is not None):
+            self.sums[name] = self.sums.get(name, 0.0) + (values.double() * where[:, None]).sum((0, 2))
+            self.items[name] += int(where.sum())
+        attended, pairs = support(attention.weights, attention.possible)
+        union, _ = support(attention.weights.amax(1, keepdim=True), attention.possible)
         self.counts.append(torch.cat([attended, union, pairs[:, None]], 1).cpu())  # (B, H + 2)
+
+    def mean(self, name: str, head: int = 0) -> float | None:
+        """The mean of a measure for one head, or None if nothing was added."""
+        return float(self.sums[name][head]) / self.items[name] if self.items[name] else None
 
     def rows(self, alphas: Tensor, norms: Tensor) -> tuple[list[dict], dict]:
         """The columns of each head, with α (H,) and norm of its output (H,), and those of the layer."""
@@ -102,12 +89,12 @@ class LayerStatistics:
                 "density_std": max(squares[head] - mean**2, 0.0) ** 0.5,
                 "density_histogram": torch.bincount(bins[head], minlength=BINS).tolist(),
                 "output_norm": float(norms[head]),
-                **{name: values.of(head) for name, values in self.means.items()},
+                **{name: self.mean(name, head) for name in STATISTICS},
             }
             for head, mean in enumerate(means)
         ]
         return heads, {
-            "diversity": self.diversity.of(0) if len(heads) > 1 else None,
+            "diversity": self.mean("diversity") if len(heads) > 1 else None,
             "union_density": union,
             "union_density_of_pairs": union_share,
             "sorted_densities": sorted(means),
@@ -248,9 +235,9 @@ def statistics_summary(report: dict, output: Path, maps: Path | None) -> str:
     return "\n".join(lines)
 
 
-def statistics_are_current(statistics: Path, maps: Path | None, checkpoint: Path, shown: int) -> bool:
-    """Whether statistics and ``maps``, if any, of ``shown`` sentences are no older than the checkpoint."""
-    files = [statistics, *(maps.glob("*.npz") if maps else [])]
+def statistics_are_current(statistics: Path, maps: Path, checkpoint: Path, shown: int) -> bool:
+    """Whether statistics, and ``maps`` of ``shown`` sentences, are no older than the checkpoint."""
+    files = [statistics, *maps.glob("*.npz")]
     if not statistics.is_file() or min(each.stat().st_mtime for each in files) < checkpoint.stat().st_mtime:
         return False
-    return maps is None or len(files) > min(shown, read_statistics(statistics)["sentences"])
+    return len(files) > min(shown, read_statistics(statistics)["sentences"])

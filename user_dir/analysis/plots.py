@@ -7,7 +7,7 @@ a perceptually uniform colour map, so that figures are legible in greyscale and 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle
 from pathlib import Path
 
@@ -125,16 +125,16 @@ def alpha_histograms(models: dict[str, dict]) -> Figure:
 
     ``models``: statistics by model name.
     """
-    figure, rows, panels = _panels_of(models, "heads", in_rows=True, height=1.5)
     top = max(2.0, *(row["alpha"] for report in models.values() for row in report["heads"]))
     edges = 1 + 0.05 * np.arange(np.ceil((top - 1) / 0.05) + 1)
-    for axes, _, heads, (colour, *_) in panels:
+
+    def draw(axes: Axes, name: str, heads: list[dict], style: tuple) -> None:
         counts = np.histogram([row["alpha"] for row in heads], edges)[0]
-        axes.bar(edges[:-1], counts, np.diff(edges), align="edge", color=colour, edgecolor="white", lw=0.5)
+        axes.bar(edges[:-1], counts, np.diff(edges), align="edge", color=style[0], edgecolor="white", lw=0.5)
         axes.set_xlim(edges[0], edges[-1])
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-    _label(rows, list(models), "α", "heads")
-    return figure
+
+    return _of_models(models, "heads", draw, "α", "heads", row_height=1.5)
 
 
 @styled
@@ -143,18 +143,17 @@ def density_histograms(models: dict[str, dict]) -> Figure:
 
     (Correia et al. 2019, figure 3.) ``models``: statistics by model name.
     """
-    figure, rows, panels = _panels_of(models, "heads")
-    for axes, name, heads, (colour, line, _) in panels:
-        if heads:
-            counts = np.sum([row["density_histogram"] for row in heads], axis=0)
-            edges, share = np.linspace(0, 1, len(counts) + 1), counts / counts.sum()
-            axes.stairs(share, edges, color=colour, linestyle=line, linewidth=1.3, label=name)
-            axes.stairs(share, edges, color=colour, fill=True, alpha=0.12)
+
+    def draw(axes: Axes, name: str, heads: list[dict], style: tuple) -> None:
+        counts = np.sum([row["density_histogram"] for row in heads], axis=0)
+        edges, share = np.linspace(0, 1, len(counts) + 1), counts / counts.sum()
+        axes.stairs(share, edges, color=style[0], linestyle=style[1], linewidth=1.3, label=name)
+        axes.stairs(share, edges, color=style[0], fill=True, alpha=0.12)
         axes.set_xlim(0, 1)
         axes.set_ylim(bottom=0)
-    _label(rows, [""], "density (share of all possible pairs)", "share of heads\n× sentences")
-    _legend(figure, rows)
-    return figure
+
+    labels = "density (share of all possible pairs)", "share of heads\n× sentences"
+    return _of_models(models, "heads", draw, *labels)
 
 
 @styled
@@ -164,21 +163,17 @@ def sorted_densities(models: dict[str, dict]) -> Figure:
     A row per model, a panel per attention type; line k connects the k-th densest heads of the layers.
     (Correia et al. 2019, figure 4.) ``models``: statistics by model name.
     """
-    figure, rows, panels = _panels_of(models, "layers", in_rows=True, height=1.8)
-    for axes, name, layers, (colour, *_) in panels:
-        axes.set_ylim(0, 1.04)
-        label = "k-th densest head of each layer"
-        style = {"color": colour, "linewidth": 0.9, "marker": ".", "markersize": 4}
-        style["label"] = label if len(models) == 1 else f"{name}: {label}"
+
+    def draw(axes: Axes, name: str, layers: list[dict], style: tuple) -> None:
+        label = f"{f'{name}: ' if len(models) > 1 else ''}k-th densest head of each layer"
+        thin = {"color": style[0], "linewidth": 0.9, "marker": ".", "markersize": 4, "label": label}
         for line in zip(*(row["sorted_densities"][::-1] for row in layers)):
-            axes.plot(line, **style)
-        style = {"color": "black", "linestyle": "--", "linewidth": 1.2, "marker": "_", "markersize": 8}
-        if layers:
-            axes.plot([row["union_density"] for row in layers], label="union of the heads' supports", **style)
-            _layer_ticks(axes, len(layers))
-    _label(rows, list(models), "layer", "density")
-    _legend(figure, rows)
-    return figure
+            axes.plot(line, **thin)
+        dashed = {"color": "black", "linestyle": "--", "linewidth": 1.2, "marker": "_", "markersize": 8}
+        axes.plot([row["union_density"] for row in layers], label="union of the heads' supports", **dashed)
+        axes.set_ylim(0, 1.04)
+
+    return _of_models(models, "layers", draw, "layer", "density", row_height=1.8)
 
 
 @styled
@@ -188,17 +183,14 @@ def diversity(models: dict[str, dict]) -> Figure:
     (Correia et al. 2019, figure 5, divided by log H, so that it is at most 1.) ``models``: statistics
     by name.
     """
-    figure, rows, panels = _panels_of(models, "layers")
-    for axes, name, layers, (colour, line, marker) in panels:
-        if layers:
-            values = [np.nan if row["diversity"] is None else row["diversity"] for row in layers]
-            style = {"color": colour, "linestyle": line, "marker": marker, "markersize": 4, "lw": 1.3}
-            axes.plot(values, label=name, **style)
-            _layer_ticks(axes, len(layers))
+
+    def draw(axes: Axes, name: str, layers: list[dict], style: tuple) -> None:
+        values = [np.nan if row["diversity"] is None else row["diversity"] for row in layers]
+        line = dict(zip(("color", "linestyle", "marker"), style))
+        axes.plot(values, label=name, markersize=4, lw=1.3, **line)
         axes.set_ylim(bottom=0)
-    _label(rows, [""], "layer", "Jensen–Shannon\ndivergence, share\nof its maximum")
-    _legend(figure, rows)
-    return figure
+
+    return _of_models(models, "layers", draw, "layer", "Jensen–Shannon\ndivergence, share\nof its maximum")
 
 
 @styled
@@ -237,24 +229,33 @@ def is_wide(text: str) -> bool:
     return any(unicodedata.east_asian_width(character) in "WF" for character in text)
 
 
-def _panels_of(
-    models: dict[str, dict], part: str, in_rows: bool = False, height: float = _PANEL
-) -> tuple[Figure, np.ndarray, list[tuple]]:
-    """A figure with a panel for each attention type, in one row or in a row for each model.
+def _of_models(
+    models: dict[str, dict],
+    part: str,
+    draw: Callable[[Axes, str, list[dict], tuple], None],
+    x_label: str,
+    y_label: str,
+    row_height: float | None = None,
+) -> Figure:
+    """A figure with a panel for each attention type, in one row or, of this height, a row for each model.
 
-    Returns it, the rows of panels, and for each model and type: panel, the model's name, its rows of ``part``
-    (``heads`` or ``layers``), and its style.
+    ``draw(panel, name, rows, style)`` draws a model's rows of ``part``, ``heads`` or ``layers``, of the type.
     """
     groups = {name: by_attention(report[part]) for name, report in models.items()}
     types = [kind for kind in ATTENTION_TYPES if any(kind in group for group in groups.values())]
-    figure, rows = _panels(len(models) if in_rows else 1, types, height)
-    of_models = np.broadcast_to(rows, (len(models), len(types)))
-    panels = [
-        (axes, name, group.get(kind, []), style)
-        for row, (name, group), style in zip(of_models, groups.items(), cycle(STYLES))
-        for axes, kind in zip(row, types)
-    ]
-    return figure, rows, panels
+    figure, grid = _panels(len(models) if row_height else 1, types, row_height or _PANEL)
+    of_models = np.broadcast_to(grid, (len(models), len(types)))
+    for row, (name, group), style in zip(of_models, groups.items(), cycle(STYLES)):
+        for axes, kind in zip(row, types):
+            if kind not in group:
+                continue
+            draw(axes, name, group[kind], style)
+            if part == "layers":
+                axes.set_xlim(-0.3, len(group[kind]) - 0.7)
+                axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=min(len(group[kind]), 8)))
+    _label(grid, list(models) if row_height else [""], x_label, y_label)
+    _legend(figure, grid)
+    return figure
 
 
 def _panels(rows: int, types: list[str], height: float = _PANEL) -> tuple[Figure, np.ndarray]:
@@ -268,11 +269,6 @@ def _panels(rows: int, types: list[str], height: float = _PANEL) -> tuple[Figure
     for axes, kind in zip(grid[0], types):
         axes.set_title(TITLES[kind], fontsize=9)
     return figure, grid
-
-
-def _layer_ticks(axes: Axes, layers: int) -> None:
-    axes.set_xlim(-0.3, layers - 0.7)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=min(layers, 8)))
 
 
 def _label(rows: np.ndarray, names: list[str], x_label: str, y_label: str) -> None:
@@ -289,8 +285,9 @@ def _legend(figure: Figure, panels: np.ndarray) -> None:
     entries = {}
     for axes in panels.flat:
         entries |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels())}
-    style = {"ncols": min(len(entries), 3), "frameon": False}
-    figure.legend(entries.values(), entries.keys(), loc="outside lower center", **style)
+    if entries:
+        style = {"ncols": min(len(entries), 3), "frameon": False}
+        figure.legend(entries.values(), entries.keys(), loc="outside lower center", **style)
 
 
 @styled

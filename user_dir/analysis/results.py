@@ -82,12 +82,11 @@ def check_models(models: Iterable[ModelAnalysis]) -> None:
     check_same_split(splits)
 
 
-def model_names(paths: Sequence[Path], names: Sequence[str | None] | None = None) -> list[str]:
+def model_names(paths: Sequence[Path], names: Sequence[str] | None = None) -> list[str]:
     """A name per model: of ``names``, or else folder and file name; UserError if two are equal."""
-    names = names or [None] * len(paths)
+    names = names or list(map(_name, paths))
     if len(names) != len(paths):
         raise UserError(f"{len(names)} names were given with --name, but there are {len(paths)} models")
-    names = [name or _name(path) for name, path in zip(names, paths)]
     doubled = [name for name in names if names.count(name) > 1]
     if doubled:
         raise UserError(f"two models would both be called {doubled[0]!r}; tell them apart with --name")
@@ -200,11 +199,6 @@ def heads_as_csv(heads: Sequence[dict]) -> str:
     """The rows of the heads as CSV, without lists; roles are joined by semicolons."""
     columns = [name for name, value in heads[0].items() if not isinstance(value, list)]
     rows = ([*(row[name] for name in columns), "; ".join(row["roles"])] for row in heads)
-    return csv_text([[*columns, "roles"], *rows])
-
-
-def csv_text(rows: Iterable[Iterable]) -> str:
-    """Rows, the first of headers, as CSV; None becomes an empty cell."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows([[*columns, "roles"], *rows])
     return text.getvalue()

@@ -1,15 +1,20 @@
-"""The statistics of heads: to add one, decorate a function with :func:`statistic`."""
+"""The statistics of heads: to add one, decorate a function with :func:`statistic`.
+
+Definitions are those of Correia, Niculae and Martins 2019, section 5 and appendix, unless stated otherwise.
+Shapes are of B sentences, H heads, T queries and S keys.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from . import measures
 from .words import Side
 
 
@@ -55,10 +60,39 @@ def statistic(measure: Callable[[Attention], Values | None]) -> Callable[[Attent
     return measure
 
 
+def support(weights: Tensor, possible: Tensor) -> tuple[Tensor, Tensor]:
+    """Number of keys that a head attends to, over all queries of a sentence.
+
+    ``possible`` (B, T, S) masks the existing pairs of query and key.
+
+    Returns:
+        The number of weights strictly above 0, (B, H), and the number of pairs, (B,). Their quotient is the
+        density. With s source and t target tokens there are s² pairs in the encoder, t(t + 1)/2 in decoder
+        self-attention and s·t in context attention.
+    """
+    attended = (weights > 0) & possible[:, None]
+    return attended.sum((2, 3)), possible.sum((1, 2))
+
+
+def diversity(weights: Tensor) -> Tensor:
+    """Jensen–Shannon divergence between the heads of a layer, per query: (B, T), from 0 (identical) to 1.
+
+    ``JS = H(mean_j p_j) − mean_j H(p_j)``, divided by its bound log(number of heads); NaN for a single head.
+    """
+    mixture = entropies(weights.mean(1, keepdim=True))[:, 0]
+    bound = math.log(weights.size(1)) or math.nan
+    return (mixture - entropies(weights).mean(1)) / bound
+
+
+def entropies(weights: Tensor) -> Tensor:
+    """Shannon entropy of each query's attention in nats, with 0·log 0 = 0: (B, H, T)."""
+    return torch.special.entr(weights).sum(-1)
+
+
 @statistic
 def entropy(attention: Attention) -> Values:
     """Entropy of a query's attention in nats, mean over queries."""
-    return measures.entropy(attention.weights), attention.queries
+    return entropies(attention.weights), attention.queries
 
 
 @statistic
@@ -80,8 +114,9 @@ def confidence_next(attention: Attention) -> Values:
 
 
 def _at_offset(attention: Attention, offset: int) -> Values:
-    positions = attention.query.position, attention.key.position
-    return measures.weight_at_offset(attention.weights, *positions, attention.possible, offset)
+    wanted = attention.query.position[:, :, None] + offset
+    there = (attention.key.position[:, None, :] == wanted) & attention.possible  # (B, T, S)
+    return (attention.weights * there[:, None]).sum(-1), there.any(-1)
 
 
 @statistic
@@ -101,14 +136,34 @@ def subword_merging_split(attention: Attention) -> Values | None:
 def _merging(attention: Attention, more_pieces_than: int) -> Values | None:
     if not attention.within:
         return None
-    values, pieces = measures.subword_merging(attention.weights, attention.query.word)
-    return values, pieces > more_pieces_than
+    weights, word, same = attention.weights, attention.query.word, _same_word(attention)
+    itself = torch.eye(word.size(1), dtype=torch.bool, device=word.device)
+    single = same.sum(-1) == 1  # (B, T)
+    counted = torch.where(single[:, :, None], same & itself, same & ~itself)
+    to_others = (weights * counted[:, None]).sum(-1)  # (B, H, T)
+
+    # Tokens outside words are collected in a last column, which is dropped.
+    count = int(word.max()) + 1
+    column = word.masked_fill(word < 0, count)
+    pieces = torch.zeros(word.size(0), count + 1, dtype=torch.long, device=word.device)
+    pieces.scatter_add_(1, column, torch.ones_like(column))
+    merged = weights.new_zeros(word.size(0), weights.size(1), count + 1)
+    merged.scatter_reduce_(2, column[:, None].expand_as(to_others), to_others, "amax")
+    return merged[..., :count], pieces[:, :count] > more_pieces_than
 
 
 @statistic
 def subword_merging_confidence(attention: Attention) -> Values | None:
     """Weight within the query's own word, mean over the tokens of words."""
-    return measures.mass_in_word(attention.weights, attention.query.word) if attention.within else None
+    if not attention.within:
+        return None
+    return (attention.weights * _same_word(attention)[:, None]).sum(-1), attention.query.word >= 0
+
+
+def _same_word(attention: Attention) -> Tensor:
+    """Mask of pairs of tokens in the same word: (B, T, T)."""
+    word = attention.query.word
+    return (word[:, :, None] == word[:, None, :]) & (word >= 0)[:, :, None]
 
 
 @statistic
@@ -128,16 +183,21 @@ def _interrogation(attention: Attention, keys: Tensor) -> Values | None:
     if attention.query.interrogative is None:
         return None
     seen = attention.query.interrogative & (attention.possible & keys[:, None, :]).any(-1)
-    return measures.mass(attention.weights, keys), seen
+    return _mass(attention, keys), seen
 
 
 @statistic
 def eos(attention: Attention) -> Values:
     """Weight on </s>, mean over queries."""
-    return measures.mass(attention.weights, attention.key.eos), attention.queries
+    return _mass(attention, attention.key.eos), attention.queries
 
 
 @statistic
 def punctuation(attention: Attention) -> Values:
     """Weight on punctuation, mean over queries."""
-    return measures.mass(attention.weights, attention.key.punctuation), attention.queries
+    return _mass(attention, attention.key.punctuation), attention.queries
+
+
+def _mass(attention: Attention, keys: Tensor) -> Tensor:
+    """Total weight of each query on a set of keys (B, S): (B, H, T)."""
+    return (attention.weights * keys[:, None, None, :]).sum(-1)

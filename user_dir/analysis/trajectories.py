@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,6 @@ import numpy as np
 from ..attention.types import ATTENTION_TYPES
 from ..errors import UserError
 from ..files import read_text
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -35,18 +32,11 @@ class Trajectories:
             for layer, head in np.ndindex(values.shape[1:]):
                 yield attention_type, layer, head, values[:, layer, head]
 
-    def rows(self) -> Iterator[list]:
-        """A row per update and head, after one of headers: update, attention, layer, head, alpha."""
-        yield ["update", "attention", "layer", "head", "alpha"]
-        for index, update in enumerate(self.updates):
-            for attention_type, layer, head, alphas in self.heads():
-                yield [update, attention_type, layer, head, round(float(alphas[index]), 6)]
-
 
 def read_trajectories(path: str | Path) -> Trajectories:
     """Read a file written by ``--alpha-log``, which may be compressed.
 
-    A truncated last line, as left by a killed run, is skipped with a warning.
+    A truncated last line, as left by a killed run, is skipped.
 
     Raises:
         UserError: the file is missing or a line is no line of an α log; the message names the line.
@@ -59,10 +49,8 @@ def read_trajectories(path: str | Path) -> Trajectories:
             alphas = {name: np.array(point[name], float) for name in ATTENTION_TYPES if name in point}
             points[point["update"]] = alphas
         except (ValueError, KeyError, TypeError) as error:
-            if number == len(lines):
-                logger.warning("%s, line %d is truncated, as after a killed run; skipping it", path, number)
-                continue
-            raise UserError(f"{path}, line {number} is not a line of an α log: {error}") from None
+            if number < len(lines):
+                raise UserError(f"{path}, line {number} is not a line of an α log: {error}") from None
     if not points:
         raise UserError(f"the α log {path} has no complete line")
     updates = sorted(points)

@@ -50,11 +50,10 @@ def parse_choice(text: str) -> str:
     return f"layer{int(layer)}{'' if head is None else f'-head{int(head)}'}@{query or 'output'}"
 
 
-def remember(checkpoint: Path, choice: str, by: str) -> Path:
-    """Write the choice beside the checkpoint, with what it was found by: ``aer`` or ``bits``; the file."""
+def remember(checkpoint: Path, choice: str) -> Path:
+    """Write the choice beside the checkpoint; the file."""
     place = _place(checkpoint)
-    values = {"checkpoint_sha256": sha256(checkpoint), **dict(zip(("name", "query"), choice.split("@")))}
-    write_json(place, {**values, "subset": SUBSET, "by": by})
+    write_json(place, {"checkpoint_sha256": sha256(checkpoint), "choice": choice})
     return place
 
 
@@ -64,7 +63,7 @@ def remembered(checkpoint: Path) -> str | None:
     if place.is_file():
         content = read_json(place, "the choice of a head for alignment")
         if content["checkpoint_sha256"] == sha256(checkpoint):
-            return f"{content['name']}@{content['query']}"
+            return content.get("choice")
     return (load_checkpoint(checkpoint).get("extra_state") or {}).get(KEY)
 
 
@@ -87,7 +86,7 @@ def choice_for(checkpoint: Path, corpus: Corpus, head: str | None = None, *, cpu
             bits |= {f"{row['name']}@{query}": row["bits"] for row in rows if row["bits"] is not None}
         choice = max(bits, key=bits.__getitem__)
         with contextlib.suppress(UserError):  # else it is found anew each time
-            remember(checkpoint, choice, "bits")
+            remember(checkpoint, choice)
     return choice
 
 

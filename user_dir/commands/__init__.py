@@ -59,7 +59,8 @@ def _with_requirements(main) -> None:
     try:
         main()
     except ModuleNotFoundError as error:
+        extra = "fairseq" if error.name.startswith("fairseq") else "analysis"
         raise UserError(
             f"this command needs {error.name}, which is not installed: "
-            "pip install 'adaptively-sparse[analysis]'"
+            f"pip install 'adaptively-sparse[{extra}]'"
         ) from None

@@ -22,9 +22,7 @@ def main(argv=None) -> None:
     parser.add("--output", Path, what, metavar="DIR")
     what = "align a target word at the step that predicts it (output) or at the next, which reads it (input)"
     parser.add("--query", str, f"{what} (default: output)", choices=("output", "input"), default="output")
-    parser.add("--gold", Path, "gold alignments, one line per sentence: i-j sure, i?j possible")
-    parser.add_switch("--gold-from-1", "the gold file counts words from 1")
-    parser.add_switch("--gold-reversed", "the gold file has the target word first")
+    parser.add("--gold", Path, "gold alignments, a line per sentence: i-j sure, i?j possible, from 0")
     args = parser.parse_args(argv)
     output = args.output or args.path.parent / "alignment" / f"{args.path.stem}-{args.subset}"
     split = opened_split(args)
@@ -32,15 +30,12 @@ def main(argv=None) -> None:
     from ..analysis.alignment import alignment_summary, read_gold, write_alignment
     from ..analysis.translation_links import SUBSET, remember
 
-    gold = None
-    if args.gold:
-        conventions = {"one_based": args.gold_from_1, "reversed_sides": args.gold_reversed}
-        gold = read_gold(args.gold, sentences=args.sentences, **conventions)
+    gold = read_gold(args.gold, args.sentences) if args.gold else None
     report = write_alignment(split, output, gold, args.query)
     print(alignment_summary(report["candidates"]))
     if gold is not None and report["best_head"]:
         print(f"best head: {report['best_head']['name']}, AER {report['best_head']['aer']:.3f}")
         if split.name == SUBSET:
             choice = f"{report['best']['name']}@{args.query}"
-            print(f"translate.py --alignment aligns by {choice}: {remember(args.path, choice, 'aer')}")
+            print(f"translate.py --alignment aligns by {choice}: {remember(args.path, choice)}")
     print(f"alignments of {report['sentences']} sentences: {output}")

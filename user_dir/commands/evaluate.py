@@ -16,7 +16,6 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_model_options()
     what = "valid or the name of a test set; may be repeated (default: all test sets, or valid)"
     parser.add("--subset", plain_name, what, action="append")
-    parser.add("--test-set", plain_name, argparse.SUPPRESS, dest="subset", action="append")
     what = "folder for scores and translations (default: evaluation/CHECKPOINT beside the checkpoint)"
     parser.add("--output", Path, what, metavar="DIR")
     chosen = "; valid: that of 0, 0.5, 1, 2, 4 and 8 with the lowest TER on validation"
@@ -40,7 +39,6 @@ def main(argv=None) -> None:
     args = parse_args(argv)
 
     from ..checkpoints import load_checkpoint
-    from ..errors import UserError
     from ..files import check_output
     from ..translation.evaluate import Options, evaluate
     from ..translation.loading import corpus_of
@@ -50,9 +48,6 @@ def main(argv=None) -> None:
     corpus = corpus_of(load_checkpoint(args.path), args.path, args.corpus, args.data)
     output = args.output or args.path.parent / "evaluation" / args.path.stem
     check_output(output / "scores.json")
-    # Translations are named like the corpus's own files, which would be lost.
-    if output.resolve() in [folder.resolve() for folder in (corpus.raw, *corpus.written)]:
-        raise UserError(f"{output} is a folder of the corpus; choose another --output")
     options = Options(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Options)})
     test_sets = args.subset or corpus.test_sets or ["valid"]
     for scores in evaluate(args.path, corpus, test_sets, output, options):

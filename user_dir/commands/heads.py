@@ -35,8 +35,6 @@ def parse_args(argv=None) -> argparse.Namespace:
     what = "write the maps of the first N sentences (default: 50)"
     parser.add("--dump-sentences", positive, what, default=50)
     parser.add_switch("--importance", "measure the importance of heads instead")
-    parser.add("--points", positive, "of importance: points per curve (default: 12)", default=12)
-    parser.add("--random-orders", positive, "of importance: random orders (default: 5)", default=5)
     args = parser.parse_args(argv)
     if args.output and args.output.suffix != ".json":
         parser.error(f"--output {args.output} must end in .json; a CSV or a figure is written beside it")
@@ -67,7 +65,7 @@ def main(argv=None) -> None:
         from ..analysis.importance import importance_summary, write_importance
 
         output = args.output or result_file(args.path, split.name, "importance.json")
-        report = write_importance(split, output, points=args.points, random_orders=args.random_orders)
+        report = write_importance(split, output)
         print(importance_summary(report))
         figure = output.with_suffix(".svg")
         print(f"head importance over {report['sentences']} sentences: {output} and {figure}")

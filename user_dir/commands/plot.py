@@ -9,15 +9,12 @@ and the diversity of heads; with --alpha-log, for each model, also α over train
 
   plot.py checkpoints/toy/alpha_entmax/alpha.jsonl
 
-An α log, which training writes with --alpha-log: α of every head, also as JSON and CSV; prints the final
-values by layer and head.
+An α log, which training writes with --alpha-log: α of every head; prints the final values by layer and head.
 
-  plot.py average.pt --sentence "Ein Hund läuft." --head decoder_context:0:2
   plot.py A.attention B.attention --sentence 7 --head encoder_self:0:2,encoder_self:1:3 --output maps.pdf
 
-A checkpoint and a sentence, which it translates; or attention maps that heads.py --dump-attention writes, and
-the number of a sentence: heat maps of chosen heads, models side by side. Weights of exactly zero are left
-empty; titles show α of the head.
+Attention maps that heads.py --dump-attention writes, and the number of a sentence: heat maps of chosen heads,
+models side by side. Weights of exactly zero are left empty; titles show α of the head.
 """
 
 from __future__ import annotations
@@ -41,33 +38,32 @@ def heads(text: str) -> list[tuple[str, int, int]]:
 def main(argv=None) -> None:
     """Read the command line, draw, write."""
     parser = Parser(__doc__)
-    what = "statistics, checkpoints or folders of attention maps of models; or an α log"
+    what = "statistics or folders of attention maps of models; or an α log"
     parser.add("files", Path, what, nargs="+")
     what = "name of each model, in the same order (default: its folder and file)"
     parser.add("--name", str, what, action="append", metavar="NAME")
     what = "with statistics: α log of each model, in the same order"
     parser.add("--alpha-log", Path, what, action="append")
-    what = "sentence for a checkpoint, or number of one in folders of maps, from 0; may be repeated"
-    parser.add("--sentence", str, what, action="append", metavar="SENTENCE")
+    what = "number of a sentence in folders of maps, from 0; may be repeated"
+    parser.add("--sentence", int, what, action="append")
     what = "head whose map to draw, or one per model, separated by commas, counting from 0; may be repeated"
     parser.add("--head", heads, what, action="append", metavar="TYPE:LAYER:HEAD")
-    what = "folder (default: figures beside the statistics), figure of maps (default: MAPS.svg beside them), "
-    what += "or FILE.json of an α log, beside which the rest is written (default: NAME.alphas.json beside it)"
+    what = "of statistics: folder (default: figures beside them); else figure (default: NAME.svg beside FILE)"
     parser.add("--output", Path, what)
-    what = "format of figures, of maps that of --output (default: svg)"
+    what = "format of figures without --output FILE (default: svg)"
     parser.add("--format", str, what, choices=("svg", "pdf", "png"), default="svg", metavar=None)
     args = parser.parse_args(argv)
     first = args.files[0]
     if ".jsonl" in first.suffixes:
         if len(args.files) > 1:
             parser.error("give one α log, or statistics with --alpha-log for each")
-        plot_alphas(first, args.output or first.with_suffix(".alphas.json"), args.format)
-    elif first.is_dir() or args.sentence:
+        plot_alphas(first, args.output or first.with_suffix(f".{args.format}"))
+    elif first.is_dir():
         if not args.sentence or not args.head:
             parser.error("give --sentence and --head of the maps to draw")
         if any(len(chosen) not in (1, len(args.files)) for chosen in args.head):
             parser.error(f"--head: give one head for all models, or one for each of {len(args.files)}")
-        plot_maps(args, args.output or first.with_name(f"{first.name}.svg"))
+        plot_maps(args, args.output or first.with_name(f"{first.name}.{args.format}"))
     else:
         if len(args.alpha_log or args.files) != len(args.files):
             parser.error(f"{len(args.alpha_log)} --alpha-log for {len(args.files)} models; give one for each")
@@ -88,51 +84,29 @@ def plot_heads(args: argparse.Namespace, folder: Path) -> None:
         print(path)
 
 
-def plot_alphas(log: Path, output: Path, file_format: str) -> None:
-    """Write an α log as JSON, and beside it as CSV and as a figure."""
+def plot_alphas(log: Path, output: Path) -> None:
+    """Draw an α log, and print its last values."""
     from ..analysis.plots import alpha_trajectories, save
-    from ..analysis.results import alpha_table, csv_text
+    from ..analysis.results import alpha_table
     from ..analysis.trajectories import read_trajectories
-    from ..errors import UserError
-    from ..files import write_json, write_text
 
-    if output.suffix != ".json":
-        raise UserError(f"--output {output} must end in .json; CSV and figure are written beside it")
-    table, drawing = output.with_suffix(".csv"), output.with_suffix(f".{file_format}")
     trajectories = read_trajectories(log)
-    updates = trajectories.updates
-    heads = [
-        {"attention": kind, "layer": layer, "head": head, "alpha": alphas.round(6).tolist()}
-        for kind, layer, head, alphas in trajectories.heads()
-    ]
-    write_json(output, {"source": str(log), "updates": updates, "heads": heads})
-    write_text(table, csv_text(trajectories.rows()))
-    save(alpha_trajectories(trajectories), drawing)
+    save(alpha_trajectories(trajectories), output)
     print(alpha_table(trajectories))
-    print(f"α at {len(updates):,} of {updates[-1]:,} updates: {output}, {table.name} and {drawing.name}")
+    print(f"α at {len(trajectories.updates):,} of {trajectories.updates[-1]:,} updates: {output}")
 
 
 def plot_maps(args: argparse.Namespace, output: Path) -> None:
     """Draw the attention of heads of models on sentences, and write the figure."""
+    from ..analysis.maps import read_map
     from ..analysis.plots import head_maps, save
     from ..analysis.results import check_same_split, model_names
 
-    names = model_names(args.files, args.name)
-    models, panels = [maps_of(path, args.sentence) for path in args.files], []
+    names, panels = model_names(args.files, args.name), []
+    models = [[read_map(path / f"{number}.npz") for number in args.sentence] for path in args.files]
     check_same_split({name: (maps[0].corpus, maps[0].subset) for name, maps in zip(names, models)})
     for sentences, chosen in itertools.product(zip(*models), args.head):
         for name, maps, head in zip(names, sentences, itertools.cycle(chosen)):
             panels.append((maps, head, name if len(models) > 1 else ""))
     save(head_maps(panels, len(models) if len(models) > 1 else min(len(args.head), 4)), output)
     print(f"{len(panels)} maps: {output}")
-
-
-def maps_of(path: Path, sentences: list[str]) -> list:
-    """The maps of sentences: of a checkpoint by their text, of a folder of maps by their numbers."""
-    from ..analysis.loaded_model import LoadedModel
-    from ..analysis.maps import read_map
-
-    if path.is_file():
-        model = LoadedModel(path)
-        return [model.attention(sentence) for sentence in sentences]
-    return [read_map(path / f"{number}.npz") for number in sentences]

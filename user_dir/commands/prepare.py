@@ -1,6 +1,9 @@
 """Prepare a corpus: raw files → text → sentencepiece pieces → fairseq's binarised data, under data/CORPUS.
 
-Finished stages are skipped; to resume after an interruption, repeat the command.
+Finished stages are skipped; to resume after an interruption, repeat the command. From pairs of your own:
+
+  prepare.py --pairs talks.tsv --source sl --target en    # source, tab, target in each line; or two files:
+  prepare.py --pairs talks.sl talks.en
 """
 
 from __future__ import annotations
@@ -20,7 +23,12 @@ def main(argv=None) -> None:
     parser = Parser(__doc__)
     names = ", ".join(known_corpora()).replace("%", "%%")  # argparse formats help texts
     what = f"one of: {names}" if names else "the name of a folder in data/ that has a corpus.yaml"
-    parser.add("corpus", plain_name, what, metavar="CORPUS")
+    parser.add("corpus", plain_name, what, metavar="CORPUS", nargs="?")
+    what = "instead of CORPUS: make one of these pairs, with configs; some are held out to validate and test"
+    parser.add("--pairs", Path, what, nargs="+")
+    for flag in ("--source", "--target"):
+        parser.add(flag, str, "of --pairs: code of the language (default: its file's ending)", metavar="CODE")
+    parser.add("--name", plain_name, "of --pairs: name of the corpus (default: that of the file)")
     what = "folder with the raw files, plain or .gz (default: download them)"
     parser.add("--raw", Path, what, metavar="DIR")
     what = "size of the joint vocabulary (default: of the last run, of corpus.yaml, or by number of pairs)"
@@ -30,15 +38,24 @@ def main(argv=None) -> None:
     parser.add_switch("--config", "also write training configs for a corpus of your own into configs/CORPUS")
     parser.add_switch("--force", "repeat every stage except downloads")
     args = parser.parse_args(argv)
+    if bool(args.corpus) == bool(args.pairs) or len(args.pairs or []) > 2:
+        parser.error("give a CORPUS, or --pairs and one or two files")
+    if args.pairs and len(args.pairs) == 1 and not (args.source and args.target):
+        parser.error("--pairs FILE.tsv: give the languages of its columns, --source CODE --target CODE")
 
+    from ..corpora.own_pairs import describe_pairs
     from ..corpora.stages import prepare
     from ..corpora.starter_configs import write_configs
     from ..corpora.summary import summary
 
     # fairseq, imported by the plugin, has set up logging in its own way.
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
-    corpus = load_corpus(args.corpus, args.data)
+    if args.pairs:
+        languages = args.source or args.pairs[0].suffix[1:], args.target or args.pairs[-1].suffix[1:]
+        name = args.name or args.pairs[0].name.partition(".")[0]
+        corpus = describe_pairs(args.pairs, languages, name, args.data)
+    else:
+        corpus = load_corpus(args.corpus, args.data)
     prepare(corpus, args.raw, args.vocab_size, args.workers, args.force)
-    if args.config:
-        print(f"training configs: {write_configs(corpus).parent}")
-    print(summary(corpus))
+    config = write_configs(corpus) if args.config or args.pairs else None
+    print(summary(corpus, config))

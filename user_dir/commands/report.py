@@ -28,10 +28,8 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add("--path", Path, "checkpoint of a model; may be repeated", metavar="CHECKPOINT", **many)
     what = "statistics of a model, instead of its checkpoint; may be repeated"
     parser.add("--statistics", Path, what, metavar="NAME.heads.json", **many)
-    order = "of each model, in the same order"
-    parser.add("--alpha-log", Path, f"α log {order} (default: see above)", **many)
-    parser.add("--maps", Path, f"attention maps {order} (default: see above)", metavar="DIR", **many)
-    parser.add("--name", str, f"name {order} (default: its folder and file)", metavar="NAME", **many)
+    what = "name of each model, in the same order (default: its folder and file)"
+    parser.add("--name", str, what, metavar="NAME", **many)
     parser.add("--corpus", plain_name, "prepared corpus on which to compute missing files")
     parser.add_subset_option()
     parser.add_data_option()
@@ -44,9 +42,6 @@ def parse_args(argv=None) -> argparse.Namespace:
     models = len(args.path) + len(args.statistics)
     if not models:
         parser.error("give at least one model, by --path CHECKPOINT or --statistics FILE")
-    for flag, files in (("--alpha-log", args.alpha_log), ("--maps", args.maps)):
-        if files and len(files) != models:
-            parser.error(f"{len(files)} {flag} for {models} models; give one for each")
     if args.output is None and models > 1:
         parser.error("several models side by side: give --output FILE.html")
     if args.output is not None and args.output.suffix != ".html":
@@ -65,32 +60,24 @@ def main(argv=None) -> None:
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     if args.corpus:
+        from ..analysis.capture import open_split
+        from ..analysis.measuring import statistics_are_current, write_statistics
         from ..corpora import load_corpus
 
         args.subset = load_corpus(args.corpus, args.data).split(args.subset)
     statistics = [result_file(path, args.subset, "heads.json") for path in args.path] + args.statistics
-    maps = args.maps or [beside(file, "attention") for file in statistics]
-    logs = args.alpha_log or list(map(log_beside, statistics))
+    maps, logs = [beside(file, "attention") for file in statistics], list(map(log_beside, statistics))
     names = model_names([*args.path, *args.statistics], args.name)
     output = args.output or beside(statistics[0], "report.html")
     check_output(output, [*args.path, *filter(None, [*statistics, *logs, *maps])])
     for checkpoint, file, folder in zip(args.path, statistics, maps):
-        if args.corpus:
-            compute(args, checkpoint, file, None if args.maps else folder)
+        if args.corpus and not statistics_are_current(file, folder, checkpoint, args.sentences):
+            split = open_split(checkpoint, args.corpus, args.subset, data=args.data, cpu=args.cpu)
+            write_statistics(split, file, maps=folder, map_sentences=args.sentences)
         elif not file.is_file():
             raise UserError(f"there are no statistics {file}; give --corpus to compute them")
-    maps = [folder if args.maps or folder.is_dir() else None for folder in maps]
+    maps = [folder if folder.is_dir() else None for folder in maps]
     models = list(map(read_model, names, statistics, logs, maps))
     check_models(models)
     write_report(models, output, args.sentences)
     print(f"head report of {', '.join(names)}: {output}")
-
-
-def compute(args: argparse.Namespace, checkpoint: Path, statistics: Path, maps: Path | None) -> None:
-    """Compute a model's statistics and maps unless they exist already."""
-    from ..analysis.capture import open_split
-    from ..analysis.measuring import statistics_are_current, write_statistics
-
-    if not statistics_are_current(statistics, maps, checkpoint, args.sentences):
-        split = open_split(checkpoint, args.corpus, args.subset, data=args.data, cpu=args.cpu)
-        write_statistics(split, statistics, maps=maps, map_sentences=args.sentences)

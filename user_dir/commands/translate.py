@@ -104,8 +104,7 @@ def main(argv=None) -> None:
             output = stack.enter_context(args.output.open("w", encoding="utf-8"))
         else:
             output = sys.stdout
-            if not output.isatty():
-                output.reconfigure(encoding="utf-8")  # data for another program, whatever the locale
+            output.reconfigure(encoding="utf-8")  # data for another program, whatever the locale
         translated = translate(args, translator, chunks, output, align)
     if args.report:
         from ..analysis.measuring import report_translations
@@ -116,15 +115,12 @@ def main(argv=None) -> None:
 
 def chunks_of(args: argparse.Namespace) -> Iterator[list[bytes]]:
     """Lists of lines to translate together, in order."""
-    from ..errors import UserError
     from ..files import open_binary
 
     if args.sentences:
         return iter([[sentence.encode() for sentence in args.sentences]])
     if args.input:
         return arriving_lines(open_binary(args.input))
-    if sys.stdin is None:
-        raise UserError("there is nothing to translate: standard input is closed")
     if sys.stdin.isatty():
         print("reading sentences from the terminal, one a line; Ctrl-D ends", file=sys.stderr)
     return arriving_lines(sys.stdin.buffer)

@@ -25,8 +25,20 @@ _NON_PRINTING = regex.compile(r"\p{C}")
 _NO_LETTERS = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
 
 
+def cleaned(
+    pairs: Iterable[Pair], languages: tuple[str, str], unit: str, limit: Limit | None, dropped: Counter
+) -> Iterator[Pair]:
+    """The pairs that pass a limit in a ``unit`` of ``UNITS``; ``dropped`` counts the others, by reason."""
+    for pair in pairs:
+        reason = complaint(pair, languages, unit, limit)
+        if reason is None:
+            yield pair
+        else:
+            dropped[reason] += 1
+
+
 def complaint(pair: Pair, languages: tuple[str, str], unit: str, limit: Limit | None) -> str | None:
-    """Why a pair of text, or of pieces, is left out, or None; ``unit``, of ``UNITS``, is what is counted."""
+    """Why a pair of text, or of pieces, is left out, or None."""
     if not (pair[0].strip() and pair[1].strip()):
         return EMPTY
     if limit is None:
@@ -51,7 +63,7 @@ def _counter(unit: str, language: str) -> Callable[[str], int]:
         return lambda text: len(text.split())
     from sacremoses import MosesTokenizer
 
-    tokenize = MosesTokenizer(language_of(language).moses).tokenize
+    tokenize = MosesTokenizer(language_of(language).subtag).tokenize
     return lambda text: len(tokenize(text, escape=False))
 
 
@@ -103,4 +115,4 @@ def _step(name: str, language: str) -> Callable[[str], str]:
         return lambda line: _NON_PRINTING.sub(" ", line)
     from sacremoses import MosesPunctNormalizer
 
-    return MosesPunctNormalizer(language_of(language).moses).normalize
+    return MosesPunctNormalizer(language_of(language).subtag).normalize

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from fairseq.data import Dictionary
 
 TOKENIZER, VOCABULARY = "tokenizer.json", "vocab.txt"  # of a BERT
-WRITTEN = ("extracted", "text", "bin", "pretraining")
-"""The folders that preparation writes to, except for that of downloads."""
 
 
 def _place(*parts: str) -> property:
@@ -34,11 +32,9 @@ class Corpus:
     description: Description
 
     raw = _place("raw")  # files as downloaded
-    extracted = _place("extracted")  # members of archives; not needed once the text exists
     segmented = _place("text", "spm")  # the text in pieces, one file SUBSET.LANGUAGE per file of ``text``
     bin = _place("bin")  # fairseq's binarised data: the ``data`` of its commands, for both directions
     pretraining = _place("pretraining")  # binarised text for masked language modelling, if there is such text
-    written = property(lambda corpus: [corpus.folder / name for name in WRITTEN])
     spm_model = _place("spm.model")  # the sentencepiece model of both languages
 
     @property

@@ -11,14 +11,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ..errors import UserError
-from ..files import read_text, read_yaml
+from ..files import read_yaml
 from .readers import FORMATS, ONE_FILE, Source, format_of
 
 EVERY = "every"  # the key of ``normalise`` for steps of all splits
 TRIPLET_SIDES = ("src", "mt", "pe")
 """The files of post-editing triplets: source, machine translation, post-edited translation."""
 ENDINGS = r"\.(tgz|tar|tar\.gz|tbz2?|tar\.bz2|txz|tar\.xz|zip)"  # of archives
-OUTSIDE = re.compile(r"/|-|(.*/)?\.\.(/|$)")  # a name that leads out of its folder, or reads like a flag
 
 Code = Annotated[str, Meta(pattern="^[A-Za-z][A-Za-z0-9_]{0,49}$")]  # the extension of files
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]  # the limit is sentencepiece's
@@ -64,11 +63,11 @@ class Download(Struct, frozen=True, forbid_unknown_fields=True):
         return {name: digest for name, digest in checksums.items() if digest}
 
 
-class Keys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The keys of a ``corpus.yaml``.
+class Description(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A ``corpus.yaml``.
 
     ``splits`` maps ``train``, ``valid`` and then each test set, by its public name and in order, to a source
-    or a list of them; ``valid`` may be ``{held_out: N}``.
+    or a list of them, or, but for ``train``, to ``{held_out: N}``.
     """
 
     title: str
@@ -83,18 +82,12 @@ class Keys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     citation: str = ""
     character_coverage: Annotated[float, Meta(gt=0, le=1)] = 1.0
     normalization: Literal["nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity"] = "nmt_nfkc"
-    split_digits: bool = False  # every digit a piece
     clean: Clean = Clean()
     normalise: dict[str, list[Step]] = {}  # by split, or EVERY
     tokenised: bool = False
     case: Literal["from_translation"] | None = None  # of triplets, see translation/casing.py
     downloads: dict[str, Download] = {}
-
-
-class Description(Keys, frozen=True, kw_only=True):
-    """One ``corpus.yaml``."""
-
-    path: Path
+    path: Any = None  # of the file
 
     @property
     def triplets(self) -> bool:
@@ -114,10 +107,10 @@ class Description(Keys, frozen=True, kw_only=True):
         return {"train": "train", "valid": "valid", **numbered}
 
     @property
-    def held_out(self) -> int | None:
-        """N if every N-th pair of the cleaned training text is held out for valid; None if it has files."""
-        valid = self.splits.get("valid")
-        return valid["held_out"] if isinstance(valid, dict) and valid.keys() == {"held_out"} else None
+    def held_out(self) -> dict[str, int]:
+        """Split → N, if of the cleaned training text one in N pairs is held out for it."""
+        settings = {name: value for name, value in self.splits.items() if isinstance(value, dict)}
+        return {name: value["held_out"] for name, value in settings.items() if value.keys() == {"held_out"}}
 
     def sources(self, split: str) -> list[Source]:
         """The sources of a split, read in this order; none if it is held out.
@@ -125,7 +118,7 @@ class Description(Keys, frozen=True, kw_only=True):
         Raises:
             ValueError: a source does not fit; the message names it.
         """
-        if split == "valid" and self.held_out is not None:
+        if split in self.held_out:
             return []
         entries = self.splits[split]
         return [self._source(split, each) for each in (entries if isinstance(entries, list) else [entries])]
@@ -180,37 +173,31 @@ def is_archive(name: str) -> bool:
 
 
 def read_description(path: Path) -> Description:
-    """Read and check a ``corpus.yaml``; UserError names the file, the line of the key, and what is wrong."""
+    """Read and check a ``corpus.yaml``; UserError names the file, the key, and what is wrong."""
     values = read_yaml(path, "the description of a corpus")
     try:
-        keys = msgspec.convert(values, Keys)
-        description = Description(path=path, **msgspec.structs.asdict(keys))
+        description = msgspec.structs.replace(msgspec.convert(values, Description), path=path)
         for complaint in _complaints(description):
             raise ValueError(complaint)
         return description
     except ValueError as error:  # also msgspec's
-        message = str(error)
-        places = (r"^(\w+):", r"\$\.(\w+)", r"unknown field `(\w+)`")
-        key = next(filter(None, (re.search(place, message) for place in places)), None)
-        lines = read_text(path).splitlines() if key else []
-        number = next((n for n, line in enumerate(lines, 1) if line.startswith(f"{key[1]}:")), 1)
-        raise UserError(f"{path}, line {number}: {message}") from None
+        raise UserError(f"{path}: {error}") from None
 
 
 def _complaints(description: Description) -> Iterator[str]:
-    splits, held_out = description.splits, description.held_out
+    splits = description.splits
     if not {"train", "valid"} <= splits.keys():
         yield f"splits: expected train and valid, but there are {', '.join(splits)}"
     if len(set(description.languages)) < 2:
         yield f"languages: {description.languages[0]!r} is named twice"
-    if held_out is not None and (type(held_out) is not int or held_out < 2):
-        yield f"splits: valid has held_out {held_out!r}, but it must be a number of at least 2"
+    for name, every in description.held_out.items():
+        if type(every) is not int or every < 2:
+            yield f"splits: {name} has held_out {every!r}, but it must be a number of at least 2"
     for name, subset in description.subsets.items():
         if re.fullmatch(r"test\d*", name) and subset != name:
             yield f"splits: {name} is fairseq's name of another test set, and this one is its {subset}"
-    for name in [*description.files(), *splits, *description.downloads, description.pieces_of or ""]:
-        if any(map(OUTSIDE.match, filter(None, split_name(name)))):
-            yield f"splits: the name {name!r} leads out of its folder"
+    for name in splits:
+        description.sources(name)
     for name in description.normalise.keys() - splits.keys() - {EVERY}:
         yield f"normalise: splits has no {name}"
     for name in splits.keys() - {"train", "valid"} if description.tokenised else ():

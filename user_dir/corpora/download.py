@@ -21,7 +21,6 @@ from tqdm import tqdm
 
 from ..errors import UserError
 from ..files import ROOT
-from . import stamps
 from .corpus import Corpus
 from .description import Download, is_archive, split_name
 from .wordpiece import FILES
@@ -41,6 +40,7 @@ class RawFiles:
 
     def __init__(self, corpus: Corpus, given: Path | None = None):
         self.corpus, self.given, self.folder = corpus, given, given or corpus.raw
+        self.extracted = Path()  # of members, see ``extract``
         self.members: dict[str, list[str]] = {}  # of each raw file; none of plain text
         for raw, member in map(split_name, corpus.description.files()):
             self.members.setdefault(raw, []).extend([member] if member is not None else [])
@@ -67,7 +67,7 @@ class RawFiles:
     def path_of(self, name: str) -> Path:
         """The path of a raw file, or of an extracted member; UserError if it is not there."""
         raw, member = split_name(name)
-        path = self.find(raw) if member is None else self.corpus.extracted / raw / member
+        path = self.find(raw) if member is None else self.extracted / raw / member
         if path is None:
             raise UserError(f"{raw} is not in {self.folder}; put it there, or name its folder with --raw")
         return path
@@ -87,14 +87,12 @@ class RawFiles:
             logger.warning("warning: %s is not the published file; using it anyway", path)
         return sha256(path)
 
-    def extract(self, digests: dict[str, str], force: bool) -> None:
-        """Extract the members that text is read from: archives → ``extracted/ARCHIVE/MEMBER``."""
+    def extract(self, folder: Path) -> None:
+        """Extract the members that text is read from: archives → ``folder/ARCHIVE/MEMBER``."""
+        self.extracted = folder
         for archive, members in self.members.items():
-            stamp = self.corpus.extracted / archive / "stamp.json"
-            inputs = {"sha256": digests[archive], "members": sorted(members)}
-            if members and not stamps.is_done(f"extract {archive}", stamp, inputs, force):
-                with stamps.building(stamp, inputs) as build:
-                    extract(self.path_of(archive), set(members), build.folder)
+            if members:
+                extract(self.path_of(archive), set(members), folder / archive)
 
 
 def download(published: Download, target: Path) -> None:

@@ -37,20 +37,13 @@ _UNSPACED_LETTER = regex.compile(rf"(?V1)[\p{{L}}&&[{_CHARACTERS}]]")
 class Language:
     """One language as it is written."""
 
-    code: str  # as it was given
-    known: bool  # whether IANA's registry has the code
-    subtag: str  # of BCP 47, and for a macrolanguage's main language that of the macrolanguage (zh for cmn)
+    subtag: str  # of BCP 47, for a macrolanguage's main language that of the macrolanguage (zh for cmn)
     script: str | None = None  # ISO 15924; None if neither the code nor CLDR tells
 
     @property
     def spaced(self) -> bool:
         """Whether words are parted by spaces; an unknown script is taken to do so."""
         return self.script not in (*UNSPACED_SCRIPTS, *_HAN, *_JAPANESE)
-
-    @property
-    def moses(self) -> str:
-        """The language for sacremoses, which has rules for some and treats all others as English."""
-        return self.subtag
 
     @property
     def tokenizer(self) -> str:
@@ -76,12 +69,12 @@ def language(code: str) -> Language:
     try:
         tag, said = langcodes.Language.get(langcodes.standardize_tag(code, macro=True)), langcodes.get(code)
     except langcodes.LanguageTagError:
-        return Language(code, known=False, subtag=code)
-    known, subtag = langcodes.tag_is_valid(code), tag.language or "und"
+        return Language(subtag=code)
+    subtag = tag.language or "und"
     script = said.script or tag.script
     if script is None and subtag in LIKELY_SUBTAGS and subtag != "und":
         script = tag.maximize().script
-    return Language(code, known, subtag if known or script else code, script)
+    return Language(subtag if script or langcodes.tag_is_valid(code) else code, script)
 
 
 def unspaced_script(lines: Iterable[str]) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -36,6 +37,7 @@ RESERVED = FAIRSEQ.union(SYMBOLS)
 FROM_TRANSLATION = "from_translation"
 
 MAX_BYTES = 4192  # sentencepiece leaves longer lines out
+LONG = MAX_BYTES // 4  # characters, of at most four bytes
 FULL_BLOCK = "\u2585"  # ▅; sentencepiece leaves out lines that have it, because it is its own mark
 META = re.compile("<unk>|</?s>")  # left out of the text by sentencepiece, with the only "s" it may have
 BATCH = 10_000  # lines that are segmented at a time
@@ -68,18 +70,13 @@ def suitable_size(pairs: int) -> int:
     return min(max(100, round(pairs**0.4) * 100), 32_000)
 
 
-def sample(items: Iterable, count: int, size: int, seed: int = 1) -> Iterator:
-    """``size`` of ``count`` items, in their order, each subset being as likely as any other; all if fewer.
+def sample(items: Iterable, count: int, size: int) -> Iterator:
+    """``size`` of ``count`` items, in their order; all if fewer.
 
-    Algorithm S of Knuth, The Art of Computer Programming, volume 2, section 3.4.2. sentencepiece would draw
-    another sample in each process, whatever its seed.
+    sentencepiece would draw another sample in each process, whatever its seed.
     """
-    draw = Random(seed).random
-    wanted = min(size, count)
-    for left, item in zip(range(count, 0, -1), items):
-        if draw() * left < wanted:
-            wanted -= 1
-            yield item
+    chosen = set(Random(1).sample(range(count), min(size, count)))
+    return (item for number, item in enumerate(items) if number in chosen)
 
 
 def train_model(
@@ -88,7 +85,6 @@ def train_model(
     vocabulary_size: int,
     character_coverage: float = 1.0,
     normalization: str = "nmt_nfkc",
-    split_digits: bool = False,
     symbols: Sequence[str] = (),
     **options: Any,
 ) -> None:
@@ -97,8 +93,6 @@ def train_model(
     ``vocabulary_size`` counts all entries, including <unk>, <s> and </s>; ``symbols`` become pieces that no
     text is segmented across. Raises UserError if the text is too small for the vocabulary or too varied.
     """
-    if split_digits:  # a model stores the options that it was given
-        options["split_digits"] = True
     written = io.BytesIO()  # a file's name would be stored in the model
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -131,22 +125,11 @@ def train_model(
 
 
 def _readable(sentences: Iterable[str]) -> Iterator[str]:
-    """The sentences in a form of which sentencepiece leaves nothing out: short lines without its marks.
-
-    Words are learned from one by one, so that it makes no difference where lines are split between them.
-    """
+    """The sentences in a form of which sentencepiece leaves nothing out: short lines without its marks."""
     for sentence in sentences:
-        text = META.sub(lambda found: " ".join(found[0]), spaced(sentence).replace(FULL_BLOCK, " ")).encode()
-        start = 0
-        while len(text) - start > MAX_BYTES:
-            end = text.rfind(b" ", start + 1, start + MAX_BYTES + 1)
-            if end < 0:  # a word that is too long itself, or text without spaces
-                end = start + MAX_BYTES
-                while text[end] & 0xC0 == 0x80:  # within a character
-                    end -= 1
-            yield text[start:end].decode()
-            start = end
-        yield text[start:].decode()
+        text = META.sub(lambda found: " ".join(found[0]), spaced(sentence).replace(FULL_BLOCK, " "))
+        # Words are learned from one by one, so that lines may be split between them.
+        yield from [text] if len(text) < LONG else textwrap.wrap(text, LONG, break_on_hyphens=False)
 
 
 def load_pieces(model: Path) -> sentencepiece.SentencePieceProcessor | WordPieces:

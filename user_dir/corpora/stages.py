@@ -1,4 +1,4 @@
-"""The stages from raw files to binarised data: text → pieces → binarised.
+"""The two stages from raw files to binarised data: text; and its pieces, in text and binarised.
 
 A stage is skipped if its stamp says that its inputs are the same, and its output replaces that of before only
 when it is complete.
@@ -12,6 +12,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from tqdm import tqdm
 from ..errors import UserError
 from ..files import locked
 from . import cleaning, pieces, stamps
-from .corpus import WRITTEN, Corpus, load_corpus, read_dictionary
+from .corpus import Corpus, load_corpus, read_dictionary
 from .download import RawFiles
 from .readers import Pairs, Source, read_lines, read_pairs
 from .readers.triplets import BETWEEN, read_joined
@@ -45,17 +46,12 @@ def prepare(
     ``raw``: a folder with the raw files; without it, they are in ``corpus.raw`` or downloaded. ``workers``:
     threads that segment text. ``force`` runs all stages again. Raises UserError for mistakes of the user.
     """
-    files = RawFiles(corpus, raw)
     if raw is not None and not raw.is_dir():
         raise UserError(f"--raw {raw} is not a folder")
-    if any(files.folder.resolve().is_relative_to(corpus.folder / name) for name in WRITTEN):
-        raise UserError(f"--raw {raw} is a folder whose files preparing replaces; copy them elsewhere")
     workers = workers or len(os.sched_getaffinity(0))
     with locked(corpus.folder, "preparing"):
-        make_text(corpus, files, force)
-        make_model(corpus, vocabulary_size, force)
-        make_pieces(corpus, workers, force)
-        make_bin(corpus, force)
+        make_text(corpus, RawFiles(corpus, raw), force)
+        make_data(corpus, vocabulary_size, workers, force)
 
 
 # ------------------------------------------------------------------------------ text
@@ -78,58 +74,60 @@ def make_text(corpus: Corpus, files: RawFiles, force: bool) -> None:
     inputs["raw"] = files.digests()
     if stamps.is_done("text", stamp, inputs, force):
         return
-    files.extract(inputs["raw"], force)
-    with stamps.building(stamp, inputs) as build:
+    with stamps.building(stamp, inputs) as (scratch, report):
+        members, folder = scratch / "members", scratch / "text"
+        files.extract(members)
         for split in (*corpus.test_sets, "valid", "train"):
-            _write_split(files, split, build)
+            report[corpus.subset(split)] = _write_split(files, split, folder, list(report))
         for subset in corpus.subsets.values() if description.triplets else ():
-            lines = read_lines(build.folder / f"{subset}.{corpus.languages[0]}")
+            lines = read_lines(folder / f"{subset}.{corpus.languages[0]}")
             translations = ((line.partition(BETWEEN)[2],) for line in lines)
-            write_rows(build.folder / "mt", subset, corpus.languages[1:], translations)
+            write_rows(folder / "mt", subset, corpus.languages[1:], translations)
         if description.wordpiece:
             paths = {kind: files.path_of(name) for kind, name in files.tokenizer.items()}
-            read_tokenizer(paths).write(build.folder)
+            read_tokenizer(paths).write(folder)
         for name in ("train", "valid") if description.pretraining else ():
-            lines = _held_out(_pretraining_lines(files), PRETRAINING_HELD_OUT, name)
-            rows, folder = ((line,) for line in lines), build.folder / "pretraining"
-            build.report.setdefault("pretraining", {})[name] = write_rows(folder, name, ["txt"], rows)
+            lines = _divided(_pretraining_lines(files), {"valid": PRETRAINING_HELD_OUT}, name)
+            count = write_rows(folder / "pretraining", name, ["txt"], ((line,) for line in lines))
+            report.setdefault("pretraining", {})[name] = count
+        shutil.rmtree(members, ignore_errors=True)
 
 
-def _write_split(files: RawFiles, split: str, build: stamps.Build) -> None:
-    """Write a split, ``train`` cleaned and after all others, which it must not contain.
+def _write_split(files: RawFiles, split: str, folder: Path, others: list[str]) -> dict[str, Any]:
+    """Write a split, ``train`` cleaned and after ``others``, which it must not contain; returns its counts.
 
     If others than its own pairs are to be scored against, they are written to ``reference``, and if it has
     steps of normalisation, the text after them to ``normalised``.
     """
     corpus, description = files.corpus, files.corpus.description
-    subset, dropped = corpus.subset(split), Counter()
-    every = description.held_out if split in ("train", "valid") else None
-    sources = description.sources("train" if every else split)
+    subset, dropped, languages = corpus.subset(split), Counter(), corpus.languages
+    of_training_text = split == "train" or split in description.held_out
+    sources = description.sources("train" if of_training_text else split)
     pairs = chain.from_iterable(_read(files, source, source.file) for source in sources)
-    if split == "train" or every:
-        pairs = _cleaned(pairs, corpus, "moses_tokens", dropped)
-    if every:
-        pairs = _held_out(pairs, every, split)
+    if of_training_text:
+        limit = description.clean.moses_tokens
+        pairs = cleaning.cleaned(pairs, languages, "moses_tokens", limit, dropped)
+        pairs = _divided(pairs, description.held_out, split)
     if split == "train" and description.clean.near_duplicates:
-        texts = ([build.folder / f"{name}.{each}" for each in corpus.languages] for name in build.report)
-        others = chain.from_iterable(zip(*map(read_lines, paths)) for paths in texts)
-        pairs = cleaning.unlike(pairs, others, dropped)
-    count = write_rows(build.folder, subset, corpus.languages, pairs)
+        texts = ([folder / f"{other}.{language}" for language in languages] for other in others)
+        held_out = chain.from_iterable(zip(*map(read_lines, paths)) for paths in texts)
+        pairs = cleaning.unlike(pairs, held_out, dropped)
+    count = write_rows(folder, subset, languages, pairs)
     if not count:
         raise UserError(f"the split {split} of {corpus.name} has no sentence pair")
-    build.report[subset] = {"pairs": count, "dropped": dropped if split == "train" else {}}
     if any(source.reference for source in sources):
         pairs = chain.from_iterable(_read(files, each, each.reference or each.file) for each in sources)
-        number = write_rows(build.folder / "reference", subset, corpus.languages, pairs)
+        number = write_rows(folder / "reference", subset, languages, pairs)
         if number != count:
             raise UserError(
                 f"the split {split} of {corpus.name} has {count:,} pairs, but {number:,} references"
             )
     steps = description.steps(split)
-    for language in corpus.languages if steps else ():
-        lines = read_lines(build.folder / f"{subset}.{language}")
+    for language in languages if steps else ():
+        lines = read_lines(folder / f"{subset}.{language}")
         rows = (cleaning.normalise([line], language, steps) for line in lines)
-        write_rows(build.folder / "normalised", subset, [language], rows)
+        write_rows(folder / "normalised", subset, [language], rows)
+    return {"pairs": count, "dropped": dropped if split == "train" else {}}
 
 
 def _read(files: RawFiles, source: Source, names: dict[str, str]) -> Pairs:
@@ -138,20 +136,13 @@ def _read(files: RawFiles, source: Source, names: dict[str, str]) -> Pairs:
     return read_pairs(paths, description.languages, source)
 
 
-def _cleaned(pairs: Iterable, corpus: Corpus, unit: str, dropped: Counter) -> Pairs:
-    """The pairs that pass the limits in a unit; ``dropped`` is increased by the others, by reason."""
-    limit = getattr(corpus.description.clean, unit)
-    for pair in pairs:
-        reason = cleaning.complaint(pair, corpus.languages, unit, limit)
-        if reason is None:
-            yield pair
-        else:
-            dropped[reason] += 1
-
-
-def _held_out(items: Iterable, every: int, split: str) -> Iterator:
-    """Every so many items for ``valid``, the others for ``train``."""
-    return (item for n, item in enumerate(items, start=1) if (n % every == 0) == (split == "valid"))
+def _divided(items: Iterable, held_out: dict[str, int], split: str) -> Iterator:
+    """The items of a split: one in N for each that is held out, and all the others for ``train``."""
+    for number, item in enumerate(items, start=1):
+        places = enumerate(held_out.items())
+        owner = next((name for place, (name, every) in places if number % every == place), "train")
+        if owner == split:
+            yield item
 
 
 def _pretraining_lines(files: RawFiles) -> Iterator[str]:
@@ -162,7 +153,7 @@ def _pretraining_lines(files: RawFiles) -> Iterator[str]:
 
 def write_rows(folder: Path, subset: str, endings: Sequence[str], rows: Iterable[Sequence[str]]) -> int:
     """Write rows, such as pairs, to a file ``SUBSET.ENDING`` for each of their lines; returns how many."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     count = 0
     with ExitStack() as stack:
         paths = [folder / f"{subset}.{ending}" for ending in endings]
@@ -177,38 +168,44 @@ def write_rows(folder: Path, subset: str, endings: Sequence[str], rows: Iterable
 # ------------------------------------------------------------------------------ pieces
 
 
-def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None:
-    """Train ``spm.model`` and ``spm.vocab``, or copy those of another corpus; nothing for that of a BERT.
+def make_data(corpus: Corpus, vocabulary_size: int | None, workers: int, force: bool) -> None:
+    """Write the pieces of the text to ``text/spm``, binarised to ``bin``, and ``spm.model``.
 
     Without ``vocabulary_size``, the size given in an earlier run is kept, because checkpoints depend on it.
     """
-    description, stamp, other = corpus.description, corpus.folder / "spm.json", other_corpus(corpus)
-    if vocabulary_size is not None and (other or description.wordpiece):
+    description, stamp, other = corpus.description, corpus.bin / "stamp.json", other_corpus(corpus)
+    learned = other is None and not description.wordpiece
+    if vocabulary_size is not None and not learned:
         raise UserError(f"--vocab-size {vocabulary_size}: {corpus.name} has pieces that are not learned")
     inputs = {"text": stamps.fingerprint(corpus.folder / "text" / "stamp.json")}
+    inputs["clean"] = repr(description.clean.pieces)
     chosen = vocabulary_size or stamps.read_stamp(stamp).get("report", {}).get("chosen_size")
-    if other:
-        inputs["pieces_of"] = stamps.fingerprint(other.require_prepared().folder / "spm.json")
-    elif not description.wordpiece:
-        keys = ("vocabulary_size", "character_coverage", "normalization", "split_digits")
+    if other is not None:
+        inputs["pieces_of"] = stamps.fingerprint(other.require_prepared().bin / "stamp.json")
+    if learned:
+        keys = ("vocabulary_size", "character_coverage", "normalization")
         inputs |= {key: getattr(description, key) for key in keys}
         inputs["vocabulary_size"] = chosen or description.vocabulary_size
-    if stamps.is_done("pieces", stamp, inputs, force):
+    if stamps.is_done("pieces and binarised data", stamp, inputs, force):
         return
-    with stamps.building(stamp, inputs) as build:
-        model = build.folder / corpus.spm_model.name
-        if other:
-            shutil.copyfile(other.spm_model, model)
-            shutil.copyfile(other.spm_model.with_suffix(".vocab"), model.with_suffix(".vocab"))
-        elif not description.wordpiece:
-            build.report["chosen_size"] = chosen
-            _learn(corpus, model, inputs)
-        old = corpus.spm_model
-        if old.is_file() and model.is_file() and old.read_bytes() != model.read_bytes():
-            logger.warning("warning: the pieces change; checkpoints trained with the old ones no longer fit")
-        # An interruption from here must not leave the new pieces beside text in the old ones.
-        for folder in (corpus.segmented, corpus.bin, corpus.pretraining):
-            (folder / "stamp.json").unlink(missing_ok=True)
+    with stamps.building(stamp, inputs) as (scratch, report):
+        made, report["chosen_size"] = replace(corpus, folder=scratch), chosen
+        if other is not None:
+            shutil.copyfile(other.spm_model, made.spm_model)
+            shutil.copyfile(other.spm_model.with_suffix(".vocab"), made.spm_model.with_suffix(".vocab"))
+        elif learned:
+            _learn(corpus, made.spm_model, inputs)
+        model = corpus.pieces if description.wordpiece else made.spm_model
+        report["pieces"] = _segment(corpus, made.segmented, model, workers)
+        logger.info("binarising %s", ", ".join(corpus.subsets))
+        made.bin.mkdir()
+        dictionary = made.bin / "dict.txt"  # a language model of the same dictionary looks for this one
+        if other is None:
+            text = (read_lines(made.segmented / f"train.{language}") for language in corpus.languages)
+            pieces.write_dictionary(pieces.vocabulary(model), chain.from_iterable(text), dictionary)
+        else:
+            shutil.copyfile(other.bin / "dict.txt", dictionary)
+        report |= _binarise(made, dictionary)
 
 
 def _learn(corpus: Corpus, model: Path, settings: dict[str, Any]) -> None:
@@ -220,7 +217,7 @@ def _learn(corpus: Corpus, model: Path, settings: dict[str, Any]) -> None:
         return filter(str.strip, chain.from_iterable(map(read_lines, paths)))
 
     count, size = sum(1 for _ in sentences()), settings["vocabulary_size"]
-    options = {key: settings[key] for key in ("character_coverage", "normalization", "split_digits")}
+    options = {key: settings[key] for key in ("character_coverage", "normalization")}
     if corpus.description.triplets or corpus.description.pretraining:
         options["symbols"] = pieces.SYMBOLS
     if size is None:
@@ -237,66 +234,47 @@ def other_corpus(corpus: Corpus) -> Corpus | None:
     return None if name is None else load_corpus(name, corpus.folder.parent)
 
 
-def make_pieces(corpus: Corpus, workers: int, force: bool) -> None:
-    """Segment the text to ``text/spm/SUBSET.LANGUAGE``, pieces separated by spaces.
+def _segment(corpus: Corpus, folder: Path, model: Path, workers: int) -> dict[str, Any]:
+    """Write the pieces of each line to ``folder``, separated by spaces; returns the counts of each subset.
 
     Drops training pairs that fail the filter on pieces or became empty by normalisation.
     """
-    stamp, triplets = corpus.segmented / "stamp.json", corpus.description.triplets
-    inputs = {"spm": stamps.fingerprint(corpus.folder / "spm.json")}
-    inputs["clean"] = repr(corpus.description.clean.pieces)
-    if stamps.is_done("segmented text", stamp, inputs, force):
-        return
-    with stamps.building(stamp, inputs) as build:
-        for subset in corpus.subsets.values():
-            texts = [read_lines(corpus.normalised(subset, language)) for language in corpus.languages]
-            pairs = zip(*(pieces.segment(text, corpus.pieces, workers, triplets) for text in texts))
-            dropped: Counter = Counter()
-            if subset == "train":
-                pairs = _cleaned(pairs, corpus, "pieces", dropped)
-            count = write_rows(build.folder, subset, corpus.languages, pairs)
-            build.report[subset] = {"pairs": count, "dropped": dropped}
-        for path in corpus.pretraining_text():
-            lines = pieces.segment(read_lines(path), corpus.pieces, workers, separated=True)
-            write_rows(build.folder, path.stem, ["pretraining"], ((line,) for line in lines if line))
-        if not build.report["train"]["pairs"]:
-            raise UserError(f"no pair of {corpus.name} passes the filter on pieces in corpus.yaml")
+    counts, triplets = {}, corpus.description.triplets
+    for subset in corpus.subsets.values():
+        texts = [read_lines(corpus.normalised(subset, language)) for language in corpus.languages]
+        pairs = zip(*(pieces.segment(text, model, workers, triplets) for text in texts))
+        dropped: Counter = Counter()
+        if subset == "train":
+            limit = corpus.description.clean.pieces
+            pairs = cleaning.cleaned(pairs, corpus.languages, "pieces", limit, dropped)
+        count = write_rows(folder, subset, corpus.languages, pairs)
+        counts[subset] = {"pairs": count, "dropped": dropped}
+    for path in corpus.pretraining_text():
+        lines = pieces.segment(read_lines(path), model, workers, separated=True)
+        write_rows(folder, path.stem, ["pretraining"], ((line,) for line in lines if line))
+    if not counts["train"]["pairs"]:
+        raise UserError(f"no pair of {corpus.name} passes the filter on pieces in corpus.yaml")
+    return counts
 
 
 # ------------------------------------------------------------------------------ binarised
 
 
-def make_bin(corpus: Corpus, force: bool) -> None:
-    """Binarise ``text/spm/*`` to ``bin/`` with a joined dictionary, and the text for pretraining."""
-    other, stamp, languages = other_corpus(corpus), corpus.bin / "stamp.json", corpus.languages
-    inputs = {"pieces": stamps.fingerprint(corpus.segmented / "stamp.json")}
-    if other is not None:
-        inputs["dictionary_of"] = stamps.fingerprint(other.bin / "stamp.json")
-    if not stamps.is_done("binarised data", stamp, inputs, force):
-        logger.info("binarising %s", ", ".join(corpus.subsets))
-        with stamps.building(stamp, inputs) as build:
-            path = build.folder / "dict.txt"  # a language model of the same dictionary looks for this one
-            if other is None:
-                training = (read_lines(corpus.segmented / f"train.{language}") for language in languages)
-                symbols = pieces.vocabulary(corpus.pieces)
-                pieces.write_dictionary(symbols, chain.from_iterable(training), path)
-            else:
-                shutil.copyfile(other.bin / "dict.txt", path)
-            for language in languages:
-                shutil.copyfile(path, build.folder / f"dict.{language}.txt")
-            build.report = {"dictionary": len(read_dictionary(build.folder)), "sides": {}}
-            for subset in corpus.subsets.values():
-                build.report["sides"][subset] = {}
-                for language in languages:
-                    text = corpus.segmented / f"{subset}.{language}"
-                    prefix = build.folder / f"{subset}.{'-'.join(languages)}.{language}"
-                    build.report["sides"][subset][language] = binarise(text, prefix)
-    stamp = corpus.pretraining / "stamp.json"
-    if corpus.description.pretraining and not stamps.is_done("pretraining text", stamp, inputs, force):
-        with stamps.building(stamp, inputs) as build:
-            shutil.copyfile(corpus.bin / "dict.txt", build.folder / "dict.txt")
-            for subset in ("train", "valid"):
-                binarise(corpus.segmented / f"{subset}.pretraining", build.folder / subset)
+def _binarise(corpus: Corpus, dictionary: Path) -> dict[str, Any]:
+    """Binarise ``text/spm`` by one dictionary; returns its size, and the counts of each subset and side."""
+    sides: dict[str, dict] = {}
+    for language in corpus.languages:
+        shutil.copyfile(dictionary, corpus.bin / f"dict.{language}.txt")
+        for subset in corpus.subsets.values():
+            prefix = corpus.bin / f"{subset}.{'-'.join(corpus.languages)}.{language}"
+            counts = binarise(corpus.segmented / f"{subset}.{language}", prefix)
+            sides.setdefault(subset, {})[language] = counts
+    if corpus.description.pretraining:
+        corpus.pretraining.mkdir()
+        shutil.copyfile(dictionary, corpus.pretraining / "dict.txt")
+        for subset in ("train", "valid"):
+            binarise(corpus.segmented / f"{subset}.pretraining", corpus.pretraining / subset)
+    return {"dictionary": len(read_dictionary(corpus.bin)), "sides": sides}
 
 
 def binarise(text: Path, prefix: Path) -> dict[str, int]:

@@ -1,7 +1,8 @@
 """Stamps record that the output of a stage is complete.
 
-A stage builds in a scratch folder, moves the finished files next to the stamp and writes the stamp last. An
-interruption at any time leaves no stamp, so the next run builds the stage again.
+A stage builds in a scratch folder of the corpus, moves the finished files to their places and writes its
+stamp, ``text/stamp.json`` or ``bin/stamp.json``, last. An interruption at any time leaves no stamp, so the
+next run builds the stage again.
 """
 
 from __future__ import annotations
@@ -13,21 +14,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..files import write_json
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class Build:
-    """A stage under construction: its scratch folder, and a report to store in the stamp."""
-
-    folder: Path
-    report: dict[str, Any] = field(default_factory=dict)
 
 
 def read_stamp(stamp: Path) -> dict[str, Any]:
@@ -37,7 +29,7 @@ def read_stamp(stamp: Path) -> dict[str, Any]:
 
 def is_done(stage: str, stamp: Path, inputs: dict[str, Any], force: bool = False) -> bool:
     """Whether a stage was made from exactly these inputs and its files are there; ``force``: never."""
-    record, folder = read_stamp(stamp), stamp.parent
+    record, folder = read_stamp(stamp), stamp.parents[1]
     if force or record.get("inputs") != json.loads(json.dumps(inputs)):
         return False
     sizes = record["outputs"].items()
@@ -54,17 +46,15 @@ def fingerprint(stamp: Path) -> str:
 
 
 @contextmanager
-def building(stamp: Path, inputs: dict[str, Any]) -> Iterator[Build]:
-    """Build a stage: the body fills ``Build.folder``; if it raises, the previous files are kept."""
-    target = stamp.parent
-    target.mkdir(parents=True, exist_ok=True)
-    prefix = f"{stamp.stem}.part-"
+def building(stamp: Path, inputs: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Build a stage: the body fills a folder, and a report for the stamp; if it raises, all stays."""
+    target = stamp.parents[1]
+    prefix = f"{stamp.parent.name}.part-"
     for leftover in target.glob(f"{prefix}*"):  # left by an interrupted run
         shutil.rmtree(leftover, ignore_errors=True)
-    scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=target))
+    scratch, report = Path(tempfile.mkdtemp(prefix=prefix, dir=target)), {}
     try:
-        build = Build(scratch)
-        yield build
+        yield scratch, report
         replaced = read_stamp(stamp).get("outputs", {})
         stamp.unlink(missing_ok=True)
         files = sorted(path for path in scratch.rglob("*") if path.is_file())
@@ -73,7 +63,7 @@ def building(stamp: Path, inputs: dict[str, Any]) -> Iterator[Build]:
             (target / name).unlink(missing_ok=True)
         for name in outputs:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
-            (scratch / name).replace(target / name)
-        write_json(stamp, {"inputs": inputs, "outputs": outputs, "report": build.report})
+            shutil.move(scratch / name, target / name)  # folders may be links to another disk
+        write_json(stamp, {"inputs": inputs, "outputs": outputs, "report": report})
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

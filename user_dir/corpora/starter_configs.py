@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
-from ..errors import UserError
 from ..files import ROOT, command_words, write_text
 from .corpus import Corpus, sentence_lengths
-from .languages import language
 
 VARIANTS = {
     "softmax": ("softmax", "softmax, the baseline"),
@@ -52,18 +50,15 @@ class Size(NamedTuple):
 
 
 def write_configs(corpus: Corpus, root: Path = ROOT) -> Path:
-    """Write ``configs/CORPUS/*.yaml``, unless one exists; returns the path of ``alpha_entmax.yaml``."""
+    """Write ``configs/CORPUS/*.yaml`` but those that exist; returns the path of ``alpha_entmax.yaml``."""
     folder = root / "configs" / corpus.name
-    for name in ("base", *VARIANTS):
-        if (folder / f"{name}.yaml").exists():
-            raise UserError(f"--config: there is {folder / name}.yaml already; edit it, or remove the folder")
     common = {"train": " ".join(command_words("train")), "name": corpus.name}
     settings = _settings(corpus, root)
     base = _template("post_editor" if corpus.description.triplets else "base")
-    write_text(folder / "base.yaml", base.format(**common, **settings))
+    texts = {"base": base.format(**common, **settings)}
     source, target = corpus.languages
     for variant, (normalizer, described) in VARIANTS.items():
-        text = _template("variant").format(
+        texts[variant] = _template("variant").format(
             **common,
             variant=variant,
             about=f"{settings['title']} on {corpus.name}, {source} to {target}, with {described}.",
@@ -71,7 +66,9 @@ def write_configs(corpus: Corpus, root: Path = ROOT) -> Path:
             alpha=ALPHA_LOG if normalizer == "entmax" else "",
             save_dir=_scalar(f"checkpoints/{corpus.name}/{variant}"),
         )
-        write_text(folder / f"{variant}.yaml", text)
+    for path, text in ((folder / f"{name}.yaml", text) for name, text in texts.items()):
+        if not path.exists():
+            write_text(path, text)
     return folder / "alpha_entmax.yaml"
 
 
@@ -107,19 +104,12 @@ def _settings(corpus: Corpus, root: Path) -> dict[str, Any]:
 
 
 def validation_bleu(corpus: Corpus) -> str:
-    """The lines of a config's section ``task`` that make fairseq score validation suitably for the corpus.
-
-    sacrebleu's tokenizer is that of the target language. Tokens of a release in a language without spaces,
-    which Moses does not detokenise, are scored as they are.
-    """
+    """The lines of a config's section ``task`` that make fairseq score validation."""
     sides = [sentence_lengths(corpus.bin, "valid", corpus.languages, side) for side in corpus.languages]
     beyond = max(10, math.ceil((sides[1] - 1 - TIMES * sides[0]).max(initial=0)))
     search = f'{{"beam": 1, "max_len_a": {TIMES}, "max_len_b": {beyond}}}'
     lines = ["eval_bleu: true", f"eval_bleu_args: '{search}'", "eval_bleu_remove_bpe: sentencepiece"]
-    target = language(corpus.languages[1])
-    if corpus.description.tokenised and target.spaced:
-        lines += ["eval_bleu_detok: moses", f'eval_bleu_detok_args: \'{{"target_lang": "{target.moses}"}}\'']
-    elif corpus.description.tokenised:
+    if corpus.description.tokenised:
         lines.append("eval_tokenized_bleu: true  # on tokens of the release")
     return "".join(f"  {line}\n" for line in lines)
 

@@ -7,18 +7,17 @@ import shlex
 from collections import Counter
 from pathlib import Path
 
-from ..files import DATA, IN_CHECKOUT, SHARED, command_words
+from ..files import DATA, SHARED, command_words
 from .corpus import Corpus
 from .stamps import read_stamp
 
 MANY_UNKNOWN = 0.01  # share of the pieces of a side of a split above which preparing warns
 
 
-def summary(corpus: Corpus) -> str:
-    """Describe the sizes and paths of a prepared corpus, and the next command."""
-    text = read_stamp(corpus.folder / "text" / "stamp.json")["report"]
-    pieces = read_stamp(corpus.segmented / "stamp.json")["report"]
-    binarised = read_stamp(corpus.bin / "stamp.json")["report"]
+def summary(corpus: Corpus, config: Path | None = None) -> str:
+    """Describe the sizes and paths of a prepared corpus, and the next command: by ``config``, if given."""
+    text, made = (read_stamp(corpus.folder / name / "stamp.json")["report"] for name in ("text", "bin"))
+    pieces = made["pieces"]
     source, target = corpus.languages
     rows = [f"{corpus.name} ({source}, {target}): {corpus.description.title}"]
     for split, subset in corpus.subsets.items():
@@ -26,34 +25,29 @@ def summary(corpus: Corpus) -> str:
         rows.append(f"  {name:<28}{pieces[subset]['pairs']:>10,} pairs")
         dropped = Counter(text[subset]["dropped"]) + Counter(pieces[subset]["dropped"])
         rows += [f"{number:>40,} dropped: {reason}" for reason, number in dropped.items()]
-        for side, counts in binarised["sides"][subset].items():
+        for side, counts in made["sides"][subset].items():
             share = counts["unknown"] / max(counts["pieces"], 1)
-            warning = "warning: " if share > MANY_UNKNOWN else ""
-            rows.append(f"{'':<41}{warning}{side}: {100 * share:.2f} % of the pieces are <unk>")
+            if share > MANY_UNKNOWN:
+                rows.append(f"  warning: {100 * share:.2f} % of the pieces of {side} are <unk>")
     rows += [
-        f"  {binarised['dictionary']:,} symbols in fairseq's dictionary",
-        f"  raw text    {_short(corpus.folder / 'text')}",
-        f"  pieces      {_short(corpus.segmented)}, by {_short(corpus.pieces)}",
-        f"  binarised   {_short(corpus.bin)}",
+        f"  {made['dictionary']:,} symbols in fairseq's dictionary",
+        f"  binarised in {_short(corpus.bin)}",
     ]
-    if counts := text.get("pretraining"):
-        told = f"{counts['train']:,} lines, {counts['valid']:,} for validation"
-        rows.append(f"  pretraining {_short(corpus.pretraining)}: {told}")
-    return "\n".join([*rows, f"next: {next_command(corpus)}"])
+    for split, count in text.get("pretraining", {}).items():
+        rows.append(f"  {count:,} lines in {_short(corpus.pretraining / split)}")
+    command = [*command_words("train"), _short(config.resolve())] if config else _next_command(corpus)
+    return "\n".join([*rows, f"next: {shlex.join(command)}"])
 
 
-def next_command(corpus: Corpus) -> str:
-    """The command that trains on the corpus or, if it has no configs, the one that writes them."""
+def _next_command(corpus: Corpus) -> list[str]:
+    """The words that train on the corpus with a config of ours or, if it has none, that write configs."""
     data = [] if corpus.folder.parent == DATA.resolve() else ["--data", _short(corpus.folder.parent)]
     for base in sorted(SHARED.glob("configs/*/base.yaml")):
         if f"  data: data/{corpus.name}/bin\n" in base.read_text(encoding="utf-8"):
             config = base.with_name("alpha_entmax.yaml")
-            words = [
-                *command_words("train"),
-                _short(config) if IN_CHECKOUT else str(config.relative_to(SHARED)),
-            ]
-            return shlex.join([*words, *([f"task.data='{corpus.bin}'"] if data else [])])
-    return shlex.join([*command_words("prepare"), corpus.name, "--config", *data])
+            path = str(config.relative_to(SHARED))
+            return [*command_words("train"), path, *([f"task.data='{corpus.bin}'"] if data else [])]
+    return [*command_words("prepare"), corpus.name, "--config", *data]
 
 
 def _short(path: Path) -> str:

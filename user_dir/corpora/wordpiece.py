@@ -53,7 +53,7 @@ def symbol_of(token: str) -> str:
 def read_tokenizer(files: Mapping[str, Path]) -> WordPieces:
     """Read a tokenizer from its ``tokenizer.json``, or else from the others of :data:`FILES`, by name.
 
-    Raises UserError if it is not that of a BERT, or the package tokenizers is not installed.
+    Raises UserError if it is not that of a BERT.
     """
     rules, path = None, files.get(TOKENIZER) or files[VOCABULARY]
     if TOKENIZER in files:
@@ -83,10 +83,8 @@ class WordPieces:
     """
 
     def __init__(self, tokens: list[str], rules: Rules | None = None):
-        try:
-            from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
-        except ImportError:
-            raise UserError("a WordPiece vocabulary requires: pip install tokenizers") from None
+        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
         self.tokens, self.symbols, self.rules = tokens, list(map(symbol_of, tokens)), rules
         # In text, "[PAD]" and the like are words as others.
         numbers = {token: number for number, token in enumerate(tokens) if token not in SPECIAL}

@@ -117,7 +117,7 @@ def detokenizer(code: str) -> Callable[[str], str]:
         return lambda line: re.sub(rf"(?<![{_LATIN}0-9]) | (?![{_LATIN}0-9])", "", line)
     from sacremoses import MosesDetokenizer
 
-    detokenize = MosesDetokenizer(language(code).moses).detokenize
+    detokenize = MosesDetokenizer(language(code).subtag).detokenize
     return lambda line: detokenize(line.split())
 
 
@@ -125,7 +125,7 @@ def moses_tokens(lines: list[str], code: str) -> list[str]:
     """Tokenise lines with Moses; tokens are separated by spaces."""
     from sacremoses import MosesTokenizer
 
-    tokenize = MosesTokenizer(language(code).moses).tokenize
+    tokenize = MosesTokenizer(language(code).subtag).tokenize
     return [tokenize(line, return_str=True, escape=False) for line in lines]
 
 
