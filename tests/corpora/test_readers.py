@@ -151,6 +151,12 @@ def test_tables_of_tabs_have_no_quotation_marks(tmp_path):
         assert found == [tuple(row[columns[side] - 1].strip() for side in PAIR) for row in rows]
 
 
+def test_tables_of_commas_have_them(tmp_path):
+    text = 'a,"b, ""c"""\n"over\ntwo lines",d\n'
+    found = pairs_of("columns", written(tmp_path / "a.csv", text), columns={"de": 1, "en": 2}, separator=",")
+    assert found == [("a", 'b, "c"'), ("over two lines", "d")]
+
+
 def tmx(*units: dict[str, str], attribute="xml:lang", namespace="") -> str:
     texts = "".join(
         "<tu><note>n</note>"

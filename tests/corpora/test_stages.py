@@ -96,8 +96,8 @@ def test_what_changed_is_made_again(corpus, raw):
     prepare(corpus, raw)
     assert lines(corpus.text("test1", "de")) == ["Das Kind schläft.", "Die Katze singt."]
     assert binarised(corpus, "test1", "de") == ["Das Kind schläft.", "Die Katze singt."]
-    prepare(redescribed(corpus, more="normalization: identity\n"), raw)
-    assert stamps.read_stamp(corpus.bin / "stamp.json")["inputs"]["normalization"] == "identity"
+    prepare(redescribed(corpus, more="split_digits: true\n"), raw)
+    assert stamps.read_stamp(corpus.bin / "stamp.json")["inputs"]["split_digits"] is True
 
 
 def test_the_size_of_a_vocabulary_stays_until_another_is_given(corpus, raw):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from test_attention_interface import batch, build
 
-from user_dir.analysis import measures
+from user_dir.analysis import statistics as measures
 from user_dir.analysis.report.page import report_data
 from user_dir.analysis.results import read_model, summary
 from user_dir.attention import Alpha, AlphaConfig
@@ -44,7 +44,7 @@ def test_statistics_are_those_of_the_analysis(name, tmp_path):
     assert (row["layer"], row["head"]) == (1, 2)
     assert row["density"] == pytest.approx((attended[:, 2] / pairs)[twice].mean().item(), abs=1e-6)
     queries = possible.any(-1)
-    entropies = measures.entropy(weights)[:, 2][twice][queries[twice]]
+    entropies = measures.entropies(weights)[:, 2][twice][queries[twice]]
     assert row["entropy"] == pytest.approx(entropies.mean().item(), abs=1e-6)
     keys = attended[:, 2][twice].sum() / queries[twice].sum()
     assert row["keys_per_query"] == pytest.approx(keys.item(), abs=1e-6)

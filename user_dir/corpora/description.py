@@ -81,6 +81,7 @@ class Description(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     licence: str = ""
     citation: str = ""
     character_coverage: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    split_digits: bool = False  # every digit a piece
     normalization: Literal["nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity"] = "nmt_nfkc"
     clean: Clean = Clean()
     normalise: dict[str, list[Step]] = {}  # by split, or EVERY

@@ -85,6 +85,7 @@ def train_model(
     vocabulary_size: int,
     character_coverage: float = 1.0,
     normalization: str = "nmt_nfkc",
+    split_digits: bool = False,
     symbols: Sequence[str] = (),
     **options: Any,
 ) -> None:
@@ -93,6 +94,8 @@ def train_model(
     ``vocabulary_size`` counts all entries, including <unk>, <s> and </s>; ``symbols`` become pieces that no
     text is segmented across. Raises UserError if the text is too small for the vocabulary or too varied.
     """
+    if split_digits:  # a model stores the options that it was given
+        options["split_digits"] = True
     written = io.BytesIO()  # a file's name would be stored in the model
     try:
         sentencepiece.SentencePieceTrainer.train(

@@ -183,7 +183,7 @@ def make_data(corpus: Corpus, vocabulary_size: int | None, workers: int, force: 
     if other is not None:
         inputs["pieces_of"] = stamps.fingerprint(other.require_prepared().bin / "stamp.json")
     if learned:
-        keys = ("vocabulary_size", "character_coverage", "normalization")
+        keys = ("vocabulary_size", "character_coverage", "normalization", "split_digits")
         inputs |= {key: getattr(description, key) for key in keys}
         inputs["vocabulary_size"] = chosen or description.vocabulary_size
     if stamps.is_done("pieces and binarised data", stamp, inputs, force):
@@ -217,7 +217,7 @@ def _learn(corpus: Corpus, model: Path, settings: dict[str, Any]) -> None:
         return filter(str.strip, chain.from_iterable(map(read_lines, paths)))
 
     count, size = sum(1 for _ in sentences()), settings["vocabulary_size"]
-    options = {key: settings[key] for key in ("character_coverage", "normalization")}
+    options = {key: settings[key] for key in ("character_coverage", "normalization", "split_digits")}
     if corpus.description.triplets or corpus.description.pretraining:
         options["symbols"] = pieces.SYMBOLS
     if size is None:

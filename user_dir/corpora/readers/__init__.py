@@ -28,6 +28,7 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True):
     reference: dict[str, str] | None = None  # files to score against, if others
     lines: Annotated[str, Meta(pattern="^[1-9][0-9]*-[1-9][0-9]*$")] | None = None  # FIRST-LAST, from 1
     columns: dict[str, Annotated[int, Meta(ge=1)]] | None = None  # number by language, from 1
+    separator: Annotated[str, Meta(min_length=1, max_length=1)] = "\t"  # of columns
 
 
 FORMATS: dict[str, Callable[[list[Path], tuple[str, str], Source], Pairs]] = {}

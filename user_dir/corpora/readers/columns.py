@@ -1,21 +1,30 @@
-"""Tables whose columns are separated by tabs (TSV): a pair in each row, as in Tatoeba's exports."""
+"""Tables of text (TSV, CSV): a pair in each row, its sides in two of the columns, as in Tatoeba's exports."""
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 from ...errors import UserError
 from . import Pairs, Source, of_pairs
-from .lines import read_lines
+from .lines import on_one_line, read_lines
 
 
 @of_pairs("columns")
 def read_columns(paths: list[Path], languages: tuple[str, str], source: Source) -> Pairs:
-    """Stripped cells of a table but its blank rows; raises UserError, with the line, if one is missing."""
+    """Cells of a table but its blank rows; quotation marks are those of CSV unless tabs separate the columns.
+
+    Raises:
+        UserError: a row has too few columns, or a quotation mark is not closed; with the line.
+    """
     first, second = (source.columns[language] - 1 for language in languages)
-    for number, line in enumerate(read_lines(paths[0]), start=1):
-        if line.strip():
-            cells = line.split("\t")
-            if len(cells) <= max(first, second):
-                raise UserError(f"{paths[0]}, line {number}: it has {len(cells)} columns only")
-            yield cells[first].strip(), cells[second].strip()
+    quoting = csv.QUOTE_NONE if source.separator == "\t" else csv.QUOTE_MINIMAL
+    lines = (f"{line}\n" for line in read_lines(paths[0]))
+    rows = csv.reader(lines, delimiter=source.separator, quoting=quoting, strict=True)
+    try:
+        for row in rows:
+            if any(map(str.strip, row)):
+                yield on_one_line(row[first]), on_one_line(row[second])
+    except (csv.Error, IndexError) as error:
+        problem = f"it has {len(row)} columns only" if isinstance(error, IndexError) else error
+        raise UserError(f"{paths[0]}, line {rows.line_num}: {problem}") from None
