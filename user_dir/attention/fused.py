@@ -14,7 +14,6 @@ from ..entmax.operators import (
     exporting_to_onnx,
     is_eager,
     once,
-    once_differentiable,
     transformed,
 )
 from ..entmax.reference import working_dtype
@@ -87,7 +86,7 @@ class FusedKernel(Backend):
 
     def unsupported(self, inputs: AttentionInputs) -> Optional[str]:
         """See the base class."""
-        query, key, value, alpha, key_padding_mask, *_ = inputs
+        query, key, value, alpha, *_ = inputs
         if exporting_to_onnx():
             return "ONNX does not have its operator"
         if query.dtype not in self.dtypes or not query.dtype == key.dtype == value.dtype:
@@ -104,8 +103,6 @@ class FusedKernel(Backend):
             and (alpha.numel() != heads or alpha.shape[-3:] != (heads, 1, 1))
         ):
             return f"alpha has the shape {tuple(alpha.shape)}, not one entry per head"
-        if key_padding_mask is not None and key_padding_mask.shape != (query.size(0), key.size(-2)):
-            return f"the key padding mask broadcasts from {tuple(key_padding_mask.shape)}"
         return None
 
     def compute(self, given: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
@@ -190,9 +187,11 @@ class _Attention(torch.autograd.Function):
         return output, weights
 
     @staticmethod
-    @once_differentiable(ONCE)
-    def backward(ctx: Any, kept: tuple, grad: Optional[Tensor], grad_weights: Optional[Tensor]) -> tuple:
+    def backward(ctx: Any, grad: Optional[Tensor], grad_weights: Optional[Tensor]) -> tuple:
         """Gradients of queries, keys, values and α."""
+        if torch.is_grad_enabled():  # by create_graph
+            raise RuntimeError(ONCE)
+        kept = ctx.saved_tensors
         inputs, saved = KernelInputs(*kept[:_TENSORS], *ctx.settings), kept[_TENSORS:]
         grad = torch.zeros_like(inputs.query) if grad is None else dense_rows(in_heads(grad))
         need_alpha = ctx.needs_input_grad[4]
