@@ -56,7 +56,7 @@ class CpuAttention(FusedKernel):
             return f"the attn_mask broadcasts from {tuple(attn_mask.shape)}"
         if attn_mask is not None and attn_mask.requires_grad:
             return "the attn_mask needs a gradient"
-        return super().unsupported(inputs) or unavailable()
+        return super().unsupported(inputs)
 
     def is_preferred(self, inputs: AttentionInputs) -> bool:
         """See the base class."""

@@ -7,12 +7,11 @@ from typing import Optional, Tuple, Union
 import torch
 from torch import Tensor
 
-from . import cpu
+from . import cpu, triton
 from .dense import Dense, dense_attention
 from .inputs import AttentionInputs, Backend, check_inputs
-from .triton import TritonKernels
 
-TABLE: Tuple[Backend, ...] = (cpu.KERNEL, TritonKernels(), Dense())
+TABLE: Tuple[Backend, ...] = (cpu.KERNEL, triton.KERNEL, Dense())
 """All backends. ``auto`` takes the first that is preferred; the last one takes all arguments."""
 
 BACKENDS = ("auto", *dict.fromkeys(each.name for each in TABLE))
@@ -78,8 +77,6 @@ def attend(inputs: AttentionInputs, backend: str) -> Tuple[Tensor, Optional[Tens
 
 
 def _attend(inputs: AttentionInputs, backend: str) -> Tuple[Tensor, Optional[Tensor]]:
-    if backend not in BACKENDS:
-        raise ValueError(f"unknown attention backend {backend!r}: choose from {', '.join(BACKENDS)}")
     check_inputs(inputs)
     device = inputs.query.device.type
     if backend == "auto":
@@ -106,7 +103,9 @@ def _backend(name: str, device: str) -> Backend:
     for each in TABLE:
         if each.name == name and each.device in (device, None):
             return each
-    raise ValueError(f"there is no {name} attention for {device}")
+    raise ValueError(
+        f"there is no attention backend {name!r} for {device}: choose from {', '.join(BACKENDS)}"
+    )
 
 
 def unavailable(name: str, device: str) -> Optional[str]:

@@ -103,7 +103,7 @@ class FusedKernel(Backend):
             and (alpha.numel() != heads or alpha.shape[-3:] != (heads, 1, 1))
         ):
             return f"alpha has the shape {tuple(alpha.shape)}, not one entry per head"
-        return None
+        return super().unsupported(inputs)
 
     def compute(self, given: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
         """See the base class; by the operators where tensors are not plain."""
