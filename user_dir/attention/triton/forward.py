@@ -271,26 +271,19 @@ def _search(
                 mass += tl.sum(p, 1)
                 slope += tl.sum(p_slope, 1)
         low = tl.where(mass >= 1.0, row_lam, low)  # Halley's method may go beyond the solution
-        step, far, width = _next_step(mass, slope, curvature, row_lam, last, width, eps, curved, COARSE)
+        if curved:
+            step = halley_step(mass, slope, curvature, row_lam, last, eps)
+            far = tl.abs(step) > MAX_LAST
+        else:
+            step, far, width = next_step(mass, slope, row_lam, width, eps)
+            # No weights are kept for a last correction: the square of the step must be negligible.
+            far = far & worth(step, eps, COARSE)
         row_lam += step
         steps += 1
         moving = unfinished(far & there, steps)
     if eps > 1:
         row_lam = low
     return row_lam
-
-
-@triton.jit
-def _next_step(mass, slope, curvature, lam, last, width, eps, curved, COARSE: tl.constexpr):
-    """The step of λ, whether another is needed, and the next width of the bracket."""
-    if curved:
-        step = halley_step(mass, slope, curvature, lam, last, eps)
-        far = tl.abs(step) > MAX_LAST
-    else:
-        step, far, width = next_step(mass, slope, lam, width, eps)
-        # No weights are kept for a last correction: the square of the step must be negligible.
-        far = far & worth(step, eps, COARSE)
-    return step, far, width
 
 
 # ------------------------------------------------------ decoding steps: one query per head, without gradients

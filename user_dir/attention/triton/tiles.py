@@ -143,15 +143,12 @@ def weights_and_terms(z, lam, eps, COARSE: tl.constexpr):
 @triton.jit
 def power_and_log(z, lam, eps, COARSE: tl.constexpr):
     """p and w of :func:`power`, and log p."""
-    if COARSE:
-        if (eps >= MIN_COARSE) & (eps < 1.0):
-            u = coarse_base(z, lam, eps)
-            log_u = fast_log2(u)
-            w = tl.exp2(log_u * (1.0 / eps - 1.0))
-            p = w * u
-            log_p = log_u * (1.0 / (eps * LOG2_E))
-        else:
-            p, w, log_p = exact_power_and_log(z, lam, eps)
+    if COARSE & (eps >= MIN_COARSE) & (eps < 1.0):
+        u = coarse_base(z, lam, eps)
+        log_u = fast_log2(u)
+        w = tl.exp2(log_u * (1.0 / eps - 1.0))
+        p = w * u
+        log_p = log_u * (1.0 / (eps * LOG2_E))
     else:
         p, w, log_p = exact_power_and_log(z, lam, eps)
     return p, w, log_p
