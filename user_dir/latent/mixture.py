@@ -135,7 +135,7 @@ def _backward(
         grads = logits.new_empty(logits.shape), logits.new_empty(weights.shape)
         run_kernel("mixture_backward", logits, weights, row, pairs, mixture, grad, *grads)
         return grads[0], grads[1].to(weights.dtype)
-    # With q_n = π_n softmax(z_n), the mixture m and c_n = q_n grad / m, the gradient of π_n is Σ_v c_nv / π_n,
+    # With q_n = π_n softmax(z_n), mixture m and c_n = q_n grad / m, the gradient of π_n is Σ_v c_nv / π_n,
     # and that of z_n is c_n − q_n Σ_v c_nv / π_n; in few passes over (N, V), which are most of the cost.
     weighted = weighted_softmax(logits, weights)
     grad_logits = (grad / mixture).index_select(0, row).mul_(weighted)
