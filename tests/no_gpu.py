@@ -85,7 +85,7 @@ def take_triton_kernels(monkeypatch) -> None:
     from user_dir.attention import dispatch, triton
 
     monkeypatch.setattr(triton.KERNEL, "device", None)
-    monkeypatch.setattr(triton, "unavailable", lambda: None)  # although ENTMAX_BACKEND=reference
+    monkeypatch.setattr(triton.KERNEL, "unavailable", lambda: None)  # although ENTMAX_BACKEND=reference
     monkeypatch.setattr(dispatch, "TABLE", (triton.KERNEL, dispatch.TABLE[-1]))
 
 

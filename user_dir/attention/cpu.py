@@ -36,6 +36,14 @@ kernels = NativeKernels(
 )
 
 
+@constant_in_graphs
+def unavailable() -> Optional[str]:
+    """Why the kernel is not available; None if it is."""
+    if has_native("cpu") and kernels.available():
+        return None
+    return "the fused kernel for the CPU needs a C++ compiler, and ENTMAX_BACKEND not to be reference"
+
+
 class CpuAttention(FusedKernel):
     """Scores, weights and output in one pass; slower than dense attention for softmax and for few queries.
 
@@ -43,11 +51,8 @@ class CpuAttention(FusedKernel):
     """
 
     device = "cpu"
+    unavailable = staticmethod(unavailable)
     operator, seeds, dtypes, parts_dtype = "attention_cpu", 2**62, STORAGE, torch.float64
-
-    def unavailable(self) -> Optional[str]:
-        """See the base class."""
-        return unavailable()
 
     def unsupported(self, inputs: AttentionInputs) -> Optional[str]:
         """See the base class."""
@@ -147,11 +152,3 @@ def _numbers(inputs: KernelInputs, *tensors: Tensor) -> ctypes.Array:
 
 
 KERNEL = CpuAttention()
-
-
-@constant_in_graphs
-def unavailable() -> Optional[str]:
-    """Why the kernel is not available; None if it is."""
-    if has_native("cpu") and kernels.available():
-        return None
-    return "the fused kernel for the CPU needs a C++ compiler, and ENTMAX_BACKEND not to be reference"

@@ -21,6 +21,14 @@ from ..inputs import AttentionInputs, KernelInputs
 MOST_KEYS_IN_FLOAT32 = 64
 
 
+@constant_in_graphs
+def unavailable() -> Optional[str]:
+    """Why there are no kernels; None if there are."""
+    if torch.version.hip is None and has_native("cuda"):
+        return None
+    return "fused kernels for cuda need an NVIDIA GPU, triton, and ENTMAX_BACKEND not to be reference"
+
+
 class TritonAttention(FusedKernel):
     """Computes in float32 and saves λ, one float32 by row, and for long rows which tiles have weights.
 
@@ -29,12 +37,9 @@ class TritonAttention(FusedKernel):
     """
 
     device = "cuda"
+    unavailable = staticmethod(unavailable)
     operator, seeds, parts_dtype = "attention_triton", 2**31 - 1, torch.float32
     dtypes = (torch.float16, torch.bfloat16, torch.float32)
-
-    def unavailable(self) -> Optional[str]:
-        """See the base class."""
-        return unavailable()
 
     def unsupported(self, inputs: AttentionInputs) -> Optional[str]:
         """See the base class."""
@@ -100,14 +105,6 @@ class TritonAttention(FusedKernel):
 
 
 KERNEL = TritonAttention()
-
-
-@constant_in_graphs
-def unavailable() -> Optional[str]:
-    """Why there are no kernels; None if there are."""
-    if torch.version.hip is None and has_native("cuda"):
-        return None
-    return "fused kernels for cuda need an NVIDIA GPU, triton, and ENTMAX_BACKEND not to be reference"
 
 
 def kernel_module() -> ModuleType:

@@ -16,11 +16,12 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor
+from triton import cdiv
 
 from ..fused import Saved
 from ..inputs import KernelInputs
 from . import backward, forward, launching, tiles
-from .launching import bucket_of, head_dim_constants, mask_of, precision, schedule, strides_of, tiles_of
+from .launching import bucket_of, head_dim_constants, mask_of, precision, schedule, strides_of
 
 # ------------------------------------------------ sizes, measured on an H200 at head dimension 64 in bfloat16
 # Dictionaries with the keys 2 and 4 are by bytes per number: float32 needs three products for one.
@@ -60,8 +61,8 @@ class Call:
         self.drawn = (round(dropout * 2**24), 1 / (1 - dropout))
         self.key_bucket, self.query_bucket = bucket_of(keys), bucket_of(self.queries)
         self.constants = {**head_dim_constants(head_dim, dtype), "CAUSAL": causal, "DROPOUT": dropout > 0}
-        self.key_tiles = tiles_of(keys, self.tile)
-        self.slot_tiles = tiles_of(self.key_tiles, tiles.SLOTS.value)
+        self.key_tiles = cdiv(keys, self.tile)
+        self.slot_tiles = cdiv(self.key_tiles, tiles.SLOTS.value)
         self.stages = STAGES if self.constants["COARSE"] else 1
 
     def forward(self, inputs: KernelInputs, output: Tensor, lam: Tensor) -> Optional[Tensor]:
@@ -71,13 +72,13 @@ class Call:
         short = self.keys <= RESIDENT
         columns = self.key_bucket if short else self.tile
         rows = min(QUERIES[columns] if short else self.tile, self.tile, self.query_bucket)
-        tiles = tiles_of(self.queries, rows)
+        tiles = cdiv(self.queries, rows)
         arguments = [*strides, lam, tiles, *self._last(inputs)]
         if short:
             kernel = forward.forward_short
             self._launch(kernel, heads * tiles, arguments, rows, columns, unit, stages=1)
             return None
-        slots = tiles_of(self.key_tiles, self.slot_tiles)
+        slots = cdiv(self.key_tiles, self.slot_tiles)
         flags = lam.new_empty(heads, tiles, slots, dtype=torch.int8)
         scratch = lam.new_empty(heads, tiles, slots * rows + self.key_tiles)
         arguments += [flags, scratch, self.key_tiles, self.slot_tiles]
@@ -92,7 +93,7 @@ class Call:
         together = max(self.queries, self.keys) <= ONE_KERNEL[self.size]
         columns = self.key_bucket if together else self.tile
         rows = min(BACKWARD_QUERIES[columns] if together else self.tile, self.query_bucket)
-        tiles = 1 if together else tiles_of(self.queries, rows)
+        tiles = 1 if together else cdiv(self.queries, rows)
         lam, flags = (*saved, None)[:2]
         assert lam is not None
         partial = lam.new_empty(self.batch, self.heads, tiles) if need_alpha else None
@@ -106,12 +107,12 @@ class Call:
         mean, narrow = torch.empty_like(lam), min(columns, BACKWARD_KEYS)
         lists = None
         if flags is not None:
-            lists = lam.new_empty(heads, tiles, tiles_of(self.keys, narrow))
+            lists = lam.new_empty(heads, tiles, cdiv(self.keys, narrow))
         given, queried, keyed = strides[:16], strides[16:20], strides[20:]
 
         def shared(width: int) -> list:
             slot_tiles = self.slot_tiles * columns // width
-            return [lam, mean, flags, lists, tiles, tiles_of(self.keys, width), slot_tiles]
+            return [lam, mean, flags, lists, tiles, cdiv(self.keys, width), slot_tiles]
 
         arguments = [*given, *queried, *shared(narrow), partial, *last]
         self._launch(backward.backward_queries, heads * tiles, arguments, rows, narrow, unit, self.stages)
