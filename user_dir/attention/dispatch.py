@@ -81,22 +81,17 @@ def _attend(inputs: AttentionInputs, backend: str) -> Tuple[Tensor, Optional[Ten
     device = inputs.query.device.type
     if backend == "auto":
         candidates = (each for each in TABLE if each.device in (device, None))
-        return _computed(next(each for each in candidates if each.is_preferred(inputs)), inputs)
-    named = _backend(backend, device)
-    reason = named.unsupported(inputs)
-    if reason is not None:
-        raise ValueError(f"{backend} attention does not take these arguments: {reason}")
-    return _computed(named, inputs)
-
-
-def _computed(backend: Backend, inputs: AttentionInputs) -> Tuple[Tensor, Optional[Tensor]]:
-    """By this backend, without autocast if the tensors are of one dtype."""
-    device = inputs.query.device.type
+        chosen = next(each for each in candidates if each.is_preferred(inputs))
+    else:
+        chosen = _backend(backend, device)
+        reason = chosen.unsupported(inputs)
+        if reason is not None:
+            raise ValueError(f"{backend} attention does not take these arguments: {reason}")
     autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
     if autocast and inputs.query.dtype == inputs.key.dtype == inputs.value.dtype:
         with torch.autocast(device, enabled=False):
-            return backend.compute(inputs)
-    return backend.compute(inputs)
+            return chosen.compute(inputs)
+    return chosen.compute(inputs)
 
 
 def _backend(name: str, device: str) -> Backend:

@@ -96,12 +96,8 @@ class FusedKernel(Backend):
             return f"keys have the head dimension {query.size(-1)}, but values {value.size(-1)}"
         if not query.numel() or not key.numel():
             return "there are no queries or no keys"
-        heads = query.size(1)
-        if (
-            isinstance(alpha, Tensor)
-            and alpha.numel() != 1
-            and (alpha.numel() != heads or alpha.shape[-3:] != (heads, 1, 1))
-        ):
+        per_head = (query.size(1), 1, 1)
+        if isinstance(alpha, Tensor) and alpha.numel() != 1 and alpha.shape not in (per_head, (1, *per_head)):
             return f"alpha has the shape {tuple(alpha.shape)}, not one entry per head"
         return super().unsupported(inputs)
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..entmax.checks import check_mask
+from ..entmax.checks import as_numbers
 from ..entmax.operators import is_eager
 from .alpha import Alpha, AlphaConfig
 from .dispatch import attention
@@ -115,7 +115,7 @@ class EntmaxAttention(nn.MultiheadAttention):
         batched, (q, k, v) = query.dim() == 3, self._projected(query, key, value)
         if not batched and key_padding_mask is not None:
             key_padding_mask = key_padding_mask.unsqueeze(0)
-        padding, mask = self._masks(key_padding_mask, attn_mask, q, k)
+        padding, mask = self._masks(key_padding_mask, attn_mask)
         causal = is_causal and attn_mask is None
         dropout = self.dropout if self.training else 0.0
         output, weights = attention(q, k, v, self.alpha.value(), padding, mask, causal, dropout, need_weights)
@@ -142,30 +142,20 @@ class EntmaxAttention(nn.MultiheadAttention):
         return projected
 
     def _masks(
-        self, padding: Optional[Tensor], mask: Optional[Tensor], q: Tensor, k: Tensor
+        self, padding: Optional[Tensor], mask: Optional[Tensor]
     ) -> Tuple[Optional[Tensor], Optional[Tensor]]:
         """A boolean key padding mask and an attn_mask, either of them None where nothing is masked by it."""
-        shape = (q.size(0), self.num_heads, q.size(2), k.size(2))
-        if mask is not None:
-            check_mask(mask)
-            shapes = shape[2:], (shape[0] * shape[1], *shape[2:])
-            if mask.shape not in shapes:
-                raise ValueError(f"the attn_mask must have a shape of {shapes}, not {tuple(mask.shape)}")
-            mask = mask if mask.dim() == 2 else mask.unflatten(0, shape[:2])
-        if padding is None or padding.dtype == torch.bool:
+        if mask is not None and mask.dim() == 3:
+            mask = mask.unflatten(0, (-1, self.num_heads))
+        if padding is None or not padding.is_floating_point():
             return padding, mask
-        if not padding.is_floating_point():
-            raise ValueError(f"the key_padding_mask must be boolean or floating, not {padding.dtype}")
         if padding.device.type == "cpu" and is_eager(padding):
             # TransformerEncoderLayer makes numbers of booleans, which the fused kernel takes.
             hidden = padding == float("-inf")
             if not (padding.requires_grad or bool((padding[~hidden] != 0).any())):
                 return hidden, mask
-        if mask is None:
-            return None, padding[:, None, None, :]
-        if mask.dtype == torch.bool:
-            mask = torch.zeros_like(mask, dtype=padding.dtype).masked_fill(mask, float("-inf"))
-        return None, mask + padding[:, None, None, :]
+        added = padding[:, None, None, :]
+        return None, added if mask is None else as_numbers(mask, padding.dtype) + added
 
     def _nested(self, query: Tensor, self_attention: bool, is_causal: bool) -> Tuple[Tensor, None]:
         """Self-attention in a nested tensor, which TransformerEncoder makes of padded input in evaluation."""

@@ -105,9 +105,7 @@ class Call:
             self._launch(backward.backward_short, heads, arguments, rows, columns, unit, stages=1)
             return partial
         mean, narrow = torch.empty_like(lam), min(columns, BACKWARD_KEYS)
-        lists = None
-        if flags is not None:
-            lists = lam.new_empty(heads, tiles, cdiv(self.keys, narrow))
+        lists = None if flags is None else lam.new_empty(heads, tiles, cdiv(self.keys, narrow))
         given, queried, keyed = strides[:16], strides[16:20], strides[20:]
 
         def shared(width: int) -> list:
