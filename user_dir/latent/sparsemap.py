@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -186,47 +185,3 @@ def budget_oracle(budget: int) -> Oracle:
         return torch.cat((bits, ~bits)).to(scores.dtype)
 
     return best
-
-
-@dataclass(frozen=True)
-class LinearChain:
-    """The best sequence of states, by the Viterbi algorithm.
-
-    Its parts are the states at each step (steps · states), followed by the transitions between neighbouring
-    steps ((steps − 1) · states · states, from state i to state j). Only the states are regularised if
-    ``transitions`` is passed to :func:`.sparsemap.sparsemap` as ``unregularised``.
-    """
-
-    steps: int
-    states: int
-
-    @property
-    def transitions(self) -> int:
-        """The number of parts that are transitions."""
-        return (self.steps - 1) * self.states * self.states
-
-    @property
-    def parts(self) -> int:
-        """The number of parts."""
-        return self.steps * self.states + self.transitions
-
-    def __call__(self, scores: Tensor) -> Tensor:
-        """The best sequence (parts,) for scores (parts,)."""
-        unary, binary = scores.split((self.steps * self.states, self.transitions))
-        unary = unary.view(self.steps, self.states)
-        binary = binary.view(self.steps - 1, self.states, self.states)
-        best, origins = unary[0], []
-        for step in range(1, self.steps):
-            best, origin = (best.unsqueeze(1) + binary[step - 1]).max(0)
-            best = best + unary[step]
-            origins.append(origin)
-        path = [int(best.argmax())]
-        for origin in reversed(origins):
-            path.append(int(origin[path[-1]]))
-        return self.structure(path[::-1])
-
-    def structure(self, path: list[int]) -> Tensor:
-        """The parts (parts,) of a sequence of states, in float64."""
-        unary = torch.nn.functional.one_hot(torch.tensor(path), self.states).double()
-        binary = unary[:-1, :, None] * unary[1:, None, :]
-        return torch.cat((unary.flatten(), binary.flatten()))
