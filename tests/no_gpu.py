@@ -84,10 +84,9 @@ def take_triton_kernels(monkeypatch) -> None:
     """Let ``auto`` and ``fused`` take the Triton kernels on any device, in Triton's interpreter on a CPU."""
     from user_dir.attention import dispatch, triton
 
-    backend = triton.TritonKernels()
-    backend.device = None
-    monkeypatch.setattr(triton, "unavailable", lambda: None)  # although ENTMAX_BACKEND=reference
-    monkeypatch.setattr(dispatch, "TABLE", (backend, dispatch.TABLE[-1]))
+    monkeypatch.setattr(triton.KERNEL, "device", None)
+    monkeypatch.setattr(triton.KERNEL, "unavailable", lambda: None)  # although ENTMAX_BACKEND=reference
+    monkeypatch.setattr(dispatch, "TABLE", (triton.KERNEL, dispatch.TABLE[-1]))
 
 
 class HostInTheLoop(Exception):

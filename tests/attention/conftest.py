@@ -5,7 +5,7 @@ import threading
 import pytest
 from helpers import DENSE
 
-from user_dir.attention import cpu, dispatch
+from user_dir.attention import cpu, dispatch, triton
 
 
 @pytest.fixture
@@ -23,9 +23,5 @@ def taken(monkeypatch):
 
     count("dense", DENSE, dispatch.dense_attention)
     count("fused", "user_dir.attention.cpu.KERNEL.compute", cpu.KERNEL.compute)
-    try:
-        from user_dir.attention.triton import kernels
-    except ImportError:  # no Triton
-        return calls
-    count("fused", "user_dir.attention.triton.kernels.KERNEL.compute", kernels.KERNEL.compute)
+    count("fused", "user_dir.attention.triton.KERNEL.compute", triton.KERNEL.compute)
     return calls

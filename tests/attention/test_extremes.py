@@ -25,10 +25,10 @@ def attend(request, monkeypatch):
     device, function = "cpu", dense_attention
     if name == "triton":
         pytest.importorskip("triton")
-        from user_dir.attention.triton import kernels
+        from user_dir.attention import triton
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        function = kernels.KERNEL.compute
+        function = triton.KERNEL.compute
     elif kind == "fused":
         function = cpu.KERNEL.compute
 

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.library import opcheck
 from torch.utils.checkpoint import checkpoint
 
-from user_dir.attention import attention, cpu
+from user_dir.attention import attention, cpu, triton
 
 BATCH, HEADS, HEAD_DIM = 2, 3, 8
 ALPHA = torch.tensor([1.2, 1.5, 2.0]).view(3, 1, 1)
@@ -49,9 +49,7 @@ def close(found, expected):
 def triton_kernel():
     """In Triton's interpreter, unless there is a GPU."""
     pytest.importorskip("triton")
-    from user_dir.attention.triton import kernels
-
-    return kernels.KERNEL
+    return triton.KERNEL
 
 
 # 170 keys: too many for the eager kernel to save weights, and some tiles are sparse.

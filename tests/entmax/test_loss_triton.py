@@ -7,8 +7,9 @@ import torch
 from no_gpu import compiled_apart
 from strict_interpreter import strict
 
-from user_dir.entmax import loss_reference, loss_triton
-from user_dir.entmax.loss_reference import Settings
+from user_dir.entmax import reference
+from user_dir.entmax import triton as kernels
+from user_dir.entmax.reference import LossSettings as Settings
 
 INF, NAN = float("inf"), float("nan")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -22,11 +23,11 @@ def backend():
 def both(scores, target, alpha, smoothing, grad):
     """Losses, support and gradient, by the kernel in the scores' dtype and by plain torch in float64."""
     given = (target, Settings(alpha, smoothing, -1))
-    expected = loss_reference.loss_forward(scores.double(), *given)
-    expected_grad = loss_reference.loss_backward(scores.double(), *given, expected[2], grad.double())
+    expected = reference.loss_forward(scores.double(), *given)
+    expected_grad = reference.loss_backward(scores.double(), *given, expected[2], grad.double())
     given = (target.to(DEVICE), Settings(alpha, smoothing, -1))
-    actual = loss_triton.loss_forward(scores.to(DEVICE), *given)
-    actual_grad = loss_triton.loss_backward(scores.to(DEVICE), *given, actual[2], grad.to(DEVICE))
+    actual = kernels.loss_forward(scores.to(DEVICE), *given)
+    actual_grad = kernels.loss_backward(scores.to(DEVICE), *given, actual[2], grad.to(DEVICE))
     return (*actual[:2], actual_grad), (*expected[:2], expected_grad)
 
 
@@ -34,7 +35,7 @@ def both(scores, target, alpha, smoothing, grad):
 @pytest.mark.parametrize(("alpha", "smoothing"), [(1.01, 0.1), (1.25, 0.0), (1.5, 0.1), (2.0, 0.0)])
 @pytest.mark.parametrize("n", (150, *(pytest.param(n, marks=pytest.mark.nightly) for n in (5, 5000))))
 def test_agrees_with_the_reference(monkeypatch, n, alpha, smoothing, dtype):
-    monkeypatch.setattr(loss_triton, "TILE", 64)
+    monkeypatch.setattr(kernels, "TILE", 64)
     scores = (2 * torch.randn(4, n, dtype=torch.float64)).to(dtype)
     scores[0, n // 2 :] = 0.0 if smoothing else -INF
     target = torch.tensor([0, n - 1, -1, 1])
@@ -46,7 +47,7 @@ def test_agrees_with_the_reference(monkeypatch, n, alpha, smoothing, dtype):
 
 
 def test_masked_infinite_and_nan_rows(monkeypatch):
-    monkeypatch.setattr(loss_triton, "TILE", 64)
+    monkeypatch.setattr(kernels, "TILE", 64)
     scores = torch.randn(5, 100)
     scores[0] = -INF
     scores[1, 70] = NAN
@@ -61,11 +62,11 @@ def test_masked_infinite_and_nan_rows(monkeypatch):
 
 
 def test_a_target_that_is_not_there_gives_nan(monkeypatch):
-    monkeypatch.setattr(loss_triton, "TILE", 64)
+    monkeypatch.setattr(kernels, "TILE", 64)
     scores, target = torch.randn(5, 70, device=DEVICE), torch.tensor([3, 70, -2, 2**40, -1], device=DEVICE)
     with nullcontext() if DEVICE == "cuda" else strict(monkeypatch):
-        losses, support, solutions = loss_triton.loss_forward(scores, target, Settings(1.5, 0.1, -1))
-        grad = loss_triton.loss_backward(
+        losses, support, solutions = kernels.loss_forward(scores, target, Settings(1.5, 0.1, -1))
+        grad = kernels.loss_backward(
             scores, target, Settings(1.5, 0.1, -1), solutions, torch.ones_like(losses)
         )
     assert losses.isnan().tolist() == [False, True, True, True, False]
@@ -80,8 +81,8 @@ def compile_calls(device, calls):
         device.loaded.clear()
         scores = torch.zeros(2, n, dtype=getattr(torch, dtype))
         target = torch.tensor([0, 1])
-        *_, solutions = loss_triton.loss_forward(scores, target, Settings(alpha, 0.1, -1))
-        loss_triton.loss_backward(scores, target, Settings(alpha, 0.1, -1), solutions, scores[:, 0])
+        *_, solutions = kernels.loss_forward(scores, target, Settings(alpha, 0.1, -1))
+        kernels.loss_backward(scores, target, Settings(alpha, 0.1, -1), solutions, scores[:, 0])
         compiled.append(list(device.loaded))
     return compiled
 
@@ -90,5 +91,5 @@ def compile_calls(device, calls):
 @pytest.mark.parametrize("capability", (80, 90))
 def test_compiles_once_per_dtype(tmp_path, capability):
     calls = [["float32", 100, 1.5], ["float32", 32000, 1.25], ["float64", 5000, 1.5]]
-    both = ["_forward", "_backward"]
+    both = ["_loss_forward", "_loss_backward"]
     assert compiled_apart(__file__, capability, calls, tmp_path) == [both, [], both]

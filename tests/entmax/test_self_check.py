@@ -8,7 +8,7 @@ from helpers import HALF_TYPES
 
 pytest.importorskip("triton")
 
-from user_dir.entmax import entmax, loss, loss_reference, loss_triton, op, reference, self_check
+from user_dir.entmax import entmax, op, reference, self_check
 from user_dir.entmax import triton as kernels
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -22,18 +22,13 @@ def backend(monkeypatch):
     monkeypatch.setattr(self_check, "_verdicts", {})
     monkeypatch.setattr(op, "_native", lambda device: kernels)
     monkeypatch.setattr(kernels, "RESIDENT", 40)
-    for module in (kernels, loss_triton):
-        monkeypatch.setattr(module, "TILE", 64)
+    monkeypatch.setattr(kernels, "TILE", 64)
 
 
 def used(dtype=torch.float32):
     """The module that entmax came to."""
     alpha = torch.full((1,), 1.5, device=DEVICE).requires_grad_()
     return entmax(torch.randn(2, 7).to(DEVICE, dtype), alpha).grad_fn.implementation
-
-
-def used_by_the_loss(dtype=torch.float32):
-    return loss._implementation(torch.randn(2, 9).to(DEVICE, dtype))
 
 
 NIGHTLY = [pytest.param(dtype, marks=pytest.mark.nightly) for dtype in (torch.float64, *HALF_TYPES)]
@@ -43,8 +38,6 @@ NIGHTLY = [pytest.param(dtype, marks=pytest.mark.nightly) for dtype in (torch.fl
 @pytest.mark.parametrize("dtype", [torch.float32, *NIGHTLY])
 def test_honest_kernels_are_used(dtype, caplog):
     assert used(dtype) is used(dtype) is kernels
-    if dtype not in HALF_TYPES:
-        assert used_by_the_loss(dtype) is loss_triton
     assert not caplog.records
 
 
@@ -76,12 +69,6 @@ def test_kernels_that_fail_are_not_used(monkeypatch, caplog, function, place, wo
     monkeypatch.setenv("ENTMAX_BACKEND", "native")  # by name, unchecked
     if place != "raises":
         assert used() is kernels
-
-
-def test_a_loss_that_fails_is_not_used(monkeypatch, caplog):
-    monkeypatch.setattr(loss_triton, "loss_backward", lambda *given: given[-2].new_zeros(6, 71))
-    assert used_by_the_loss() is loss_reference
-    assert "the α-entmax loss" in caplog.text and "result 1 of [(6, 71)] is off by 1" in caplog.text
 
 
 def seen_by_a_check():

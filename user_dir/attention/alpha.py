@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .normalizers import NORMALIZERS
 
-MAX_SETTING = 1000  # of any setting of α: far more than is useful, and small enough for float32
+MOST = 1000  # of any setting of α: far more than is useful, and small enough for float32
 
 
 def _setting(default: Any, text: str) -> Any:
@@ -77,19 +77,19 @@ class AlphaConfig:
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 yield f"unknown {name} {getattr(self, name)!r}: choose from {', '.join(allowed)}"
-        low, high, most = self.alpha_min, self.alpha_max, MAX_SETTING
-        if not 1 <= low < high <= most:
-            yield f"bounds must satisfy 1 <= alpha_min < alpha_max <= {most}, not {low:g} and {high:g}"
+        low, high = self.alpha_min, self.alpha_max
+        if not 1 <= low < high <= MOST:
+            yield f"bounds must satisfy 1 <= alpha_min < alpha_max <= {MOST}, not {low:g} and {high:g}"
         ranges = {
-            "fixed_alpha": (1, most),
-            "alpha_init_mean": (-most, most),
-            "alpha_init_std": (0, most),
-            "alpha_lr_multiplier": (1 / most, most),
+            "fixed_alpha": (1, MOST),
+            "alpha_init_mean": (-MOST, MOST),
+            "alpha_init_std": (0, MOST),
+            "alpha_lr_multiplier": (1 / MOST, MOST),
             "alpha_freeze_updates": (0, math.inf),
+            "alpha_schedule_start": (1, MOST),
+            "alpha_schedule_end": (1, MOST),
+            "alpha_schedule_updates": (int(self.scheduled), math.inf),
         }
-        if self.scheduled:
-            ranges.update(alpha_schedule_start=(1, most), alpha_schedule_end=(1, most))
-            ranges.update(alpha_schedule_updates=(1, math.inf))
         for name, (first, last) in ranges.items():
             value = getattr(self, name)
             if value is not None and not first <= value <= last:

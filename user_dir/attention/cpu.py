@@ -36,6 +36,14 @@ kernels = NativeKernels(
 )
 
 
+@constant_in_graphs
+def unavailable() -> Optional[str]:
+    """Why the kernel is not available; None if it is."""
+    if has_native("cpu") and kernels.available():
+        return None
+    return "the fused kernel for the CPU needs a C++ compiler, and ENTMAX_BACKEND not to be reference"
+
+
 class CpuAttention(FusedKernel):
     """Scores, weights and output in one pass; slower than dense attention for softmax and for few queries.
 
@@ -43,11 +51,8 @@ class CpuAttention(FusedKernel):
     """
 
     device = "cpu"
+    unavailable = staticmethod(unavailable)
     operator, seeds, dtypes, parts_dtype = "attention_cpu", 2**62, STORAGE, torch.float64
-
-    def unavailable(self) -> Optional[str]:
-        """See the base class."""
-        return unavailable()
 
     def unsupported(self, inputs: AttentionInputs) -> Optional[str]:
         """See the base class."""
@@ -56,7 +61,7 @@ class CpuAttention(FusedKernel):
             return f"the attn_mask broadcasts from {tuple(attn_mask.shape)}"
         if attn_mask is not None and attn_mask.requires_grad:
             return "the attn_mask needs a gradient"
-        return super().unsupported(inputs) or unavailable()
+        return super().unsupported(inputs)
 
     def is_preferred(self, inputs: AttentionInputs) -> bool:
         """See the base class."""
@@ -147,11 +152,3 @@ def _numbers(inputs: KernelInputs, *tensors: Tensor) -> ctypes.Array:
 
 
 KERNEL = CpuAttention()
-
-
-@constant_in_graphs
-def unavailable() -> Optional[str]:
-    """Why the kernel is not available; None if it is."""
-    if has_native("cpu") and kernels.available():
-        return None
-    return "the fused kernel for the CPU needs a C++ compiler, and ENTMAX_BACKEND not to be reference"

@@ -7,12 +7,11 @@ from typing import Optional, Tuple, Union
 import torch
 from torch import Tensor
 
-from . import cpu
+from . import cpu, triton
 from .dense import Dense, dense_attention
 from .inputs import AttentionInputs, Backend, check_inputs
-from .triton import TritonKernels
 
-TABLE: Tuple[Backend, ...] = (cpu.KERNEL, TritonKernels(), Dense())
+TABLE: Tuple[Backend, ...] = (cpu.KERNEL, triton.KERNEL, Dense())
 """All backends. ``auto`` takes the first that is preferred; the last one takes all arguments."""
 
 BACKENDS = ("auto", *dict.fromkeys(each.name for each in TABLE))
@@ -78,35 +77,30 @@ def attend(inputs: AttentionInputs, backend: str) -> Tuple[Tensor, Optional[Tens
 
 
 def _attend(inputs: AttentionInputs, backend: str) -> Tuple[Tensor, Optional[Tensor]]:
-    if backend not in BACKENDS:
-        raise ValueError(f"unknown attention backend {backend!r}: choose from {', '.join(BACKENDS)}")
     check_inputs(inputs)
     device = inputs.query.device.type
     if backend == "auto":
         candidates = (each for each in TABLE if each.device in (device, None))
-        return _computed(next(each for each in candidates if each.is_preferred(inputs)), inputs)
-    named = _backend(backend, device)
-    reason = named.unsupported(inputs)
-    if reason is not None:
-        raise ValueError(f"{backend} attention does not take these arguments: {reason}")
-    return _computed(named, inputs)
-
-
-def _computed(backend: Backend, inputs: AttentionInputs) -> Tuple[Tensor, Optional[Tensor]]:
-    """By this backend, without autocast if the tensors are of one dtype."""
-    device = inputs.query.device.type
+        chosen = next(each for each in candidates if each.is_preferred(inputs))
+    else:
+        chosen = _backend(backend, device)
+        reason = chosen.unsupported(inputs)
+        if reason is not None:
+            raise ValueError(f"{backend} attention does not take these arguments: {reason}")
     autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
     if autocast and inputs.query.dtype == inputs.key.dtype == inputs.value.dtype:
         with torch.autocast(device, enabled=False):
-            return backend.compute(inputs)
-    return backend.compute(inputs)
+            return chosen.compute(inputs)
+    return chosen.compute(inputs)
 
 
 def _backend(name: str, device: str) -> Backend:
     for each in TABLE:
         if each.name == name and each.device in (device, None):
             return each
-    raise ValueError(f"there is no {name} attention for {device}")
+    raise ValueError(
+        f"there is no attention backend {name!r} for {device}: choose from {', '.join(BACKENDS)}"
+    )
 
 
 def unavailable(name: str, device: str) -> Optional[str]:

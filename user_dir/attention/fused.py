@@ -14,7 +14,6 @@ from ..entmax.operators import (
     exporting_to_onnx,
     is_eager,
     once,
-    once_differentiable,
     transformed,
 )
 from ..entmax.reference import working_dtype
@@ -87,7 +86,7 @@ class FusedKernel(Backend):
 
     def unsupported(self, inputs: AttentionInputs) -> Optional[str]:
         """See the base class."""
-        query, key, value, alpha, key_padding_mask, *_ = inputs
+        query, key, value, alpha, *_ = inputs
         if exporting_to_onnx():
             return "ONNX does not have its operator"
         if query.dtype not in self.dtypes or not query.dtype == key.dtype == value.dtype:
@@ -97,16 +96,10 @@ class FusedKernel(Backend):
             return f"keys have the head dimension {query.size(-1)}, but values {value.size(-1)}"
         if not query.numel() or not key.numel():
             return "there are no queries or no keys"
-        heads = query.size(1)
-        if (
-            isinstance(alpha, Tensor)
-            and alpha.numel() != 1
-            and (alpha.numel() != heads or alpha.shape[-3:] != (heads, 1, 1))
-        ):
+        per_head = (query.size(1), 1, 1)
+        if isinstance(alpha, Tensor) and alpha.numel() != 1 and alpha.shape not in (per_head, (1, *per_head)):
             return f"alpha has the shape {tuple(alpha.shape)}, not one entry per head"
-        if key_padding_mask is not None and key_padding_mask.shape != (query.size(0), key.size(-2)):
-            return f"the key padding mask broadcasts from {tuple(key_padding_mask.shape)}"
-        return None
+        return super().unsupported(inputs)
 
     def compute(self, given: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
         """See the base class; by the operators where tensors are not plain."""
@@ -190,9 +183,11 @@ class _Attention(torch.autograd.Function):
         return output, weights
 
     @staticmethod
-    @once_differentiable(ONCE)
-    def backward(ctx: Any, kept: tuple, grad: Optional[Tensor], grad_weights: Optional[Tensor]) -> tuple:
+    def backward(ctx: Any, grad: Optional[Tensor], grad_weights: Optional[Tensor]) -> tuple:
         """Gradients of queries, keys, values and α."""
+        if torch.is_grad_enabled():  # by create_graph
+            raise RuntimeError(ONCE)
+        kept = ctx.saved_tensors
         inputs, saved = KernelInputs(*kept[:_TENSORS], *ctx.settings), kept[_TENSORS:]
         grad = torch.zeros_like(inputs.query) if grad is None else dense_rows(in_heads(grad))
         need_alpha = ctx.needs_input_grad[4]

@@ -40,22 +40,20 @@ class KernelInputs(NamedTuple):
 def check_inputs(inputs: AttentionInputs) -> None:
     """Raise ValueError, naming what is wrong, unless arguments fit; a mask may broadcast."""
     query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, _ = inputs
-    if not query.dim() == key.dim() == value.dim() == 4:
-        raise ValueError(f"queries, keys and values must have 4 dimensions, not {_shapes(query, key, value)}")
-    batch, heads, queries, head_dim = query.shape
+    shapes = [tuple(tensor.shape) for tensor in (query, key, value)]
+    fits = query.dim() == key.dim() == value.dim() == 4 and value.shape[:3] == key.shape[:3]
+    if not fits or key.shape[:2] != query.shape[:2] or key.size(3) != query.size(3):
+        raise ValueError(
+            f"queries, keys and values must be (B, H, T, D) and (B, H, S, D) twice, not {shapes}"
+        )
+    batch, heads, queries, _ = query.shape
     keys = key.size(2)
-    if key.shape != (batch, heads, keys, head_dim) or value.shape[:3] != key.shape[:3]:
-        raise ValueError("keys and values must be (B, H, S, D), not " + _shapes(query, key, value))
     check_causal(causal, queries, keys)
     check_masks(key_padding_mask, attn_mask, (batch, heads, queries, keys))
     if not 0 <= dropout <= 1:
         raise ValueError(f"dropout must be a probability from 0 to 1, not {dropout}")
     if not isinstance(alpha, Tensor):
         check_number(alpha)
-
-
-def _shapes(*tensors: Tensor) -> str:
-    return "shapes " + ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
 
 
 class Backend:

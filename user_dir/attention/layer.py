@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..entmax.checks import check_mask
+from ..entmax.checks import as_numbers
 from ..entmax.operators import is_eager
 from .alpha import Alpha, AlphaConfig
 from .dispatch import attention
@@ -19,17 +19,18 @@ from .normalizers.alpha_entmax import AlphaEntmax
 class EntmaxAttention(nn.MultiheadAttention):
     """``nn.MultiheadAttention`` with α-entmax instead of softmax, and an α for each head.
 
-    Constructor, arguments, results and parameters are those of ``nn.MultiheadAttention``, plus ``alpha``, an
-    :class:`Alpha`. At α = 1 it computes the same, except that a query whose keys are all masked attends to
-    nothing, weights are returned as they are before dropout, masks may be of different types, and
-    ``is_causal`` needs no ``attn_mask``, which alone determines what is masked if it is given.
+    Constructor, arguments, results and parameters are those of ``nn.MultiheadAttention`` without
+    ``add_bias_kv`` and ``add_zero_attn``, plus ``alpha``, an :class:`Alpha`. At α = 1 it computes the same,
+    except that a query whose keys are all masked attends to nothing, weights are returned as they are before
+    dropout, masks may be of different types, and ``is_causal`` needs no ``attn_mask``, which alone determines
+    what is masked if it is given.
 
     Args:
         alpha: α of every head, constant, from 1; or an :class:`AlphaConfig`, whose default learns one α per
             head. A schedule advances with ``layer.alpha.set_num_updates(update)``.
 
     Raises:
-        ValueError: ``alpha`` is out of range, or its normalizer is not α-entmax.
+        ValueError: ``alpha`` is out of range, its normalizer is not α-entmax, or keys are to be added.
 
     Sources: Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762), section 3.2.2; Correia et al. 2019
     (https://arxiv.org/abs/1909.00015), section 3.2.
@@ -50,8 +51,10 @@ class EntmaxAttention(nn.MultiheadAttention):
         dtype: Optional[torch.dtype] = None,
         alpha: Union[float, AlphaConfig, None] = None,
     ) -> None:
-        biases = bias, add_bias_kv, add_zero_attn
-        super().__init__(embed_dim, num_heads, dropout, *biases, kdim, vdim, batch_first, device, dtype)
+        if add_bias_kv or add_zero_attn:
+            raise ValueError("EntmaxAttention takes neither add_bias_kv nor add_zero_attn")
+        sizes = kdim, vdim, batch_first, device, dtype
+        super().__init__(embed_dim, num_heads, dropout, bias, False, False, *sizes)
         # TransformerEncoderLayer asks for it before it computes softmax itself, past this layer.
         self._qkv_same_embed_dim = False
         if alpha is None or isinstance(alpha, AlphaConfig):
@@ -67,22 +70,14 @@ class EntmaxAttention(nn.MultiheadAttention):
     def from_multihead_attention(
         cls, layer: nn.MultiheadAttention, alpha: Union[float, AlphaConfig, None] = None
     ) -> EntmaxAttention:
-        """A layer with the very parameters of another, which optimizers may already have, and with an α.
-
-        Raises ValueError if a parameter is computed from others, by pruning or a parametrization.
-        """
+        """A layer with the very parameters of another, which optimizers may already have, and with an α."""
         sizes = layer.embed_dim, layer.num_heads, layer.dropout
         biases = layer.in_proj_bias is not None, layer.bias_k is not None, layer.add_zero_attn
         other = layer.kdim, layer.vdim, layer.batch_first
         weight = layer.out_proj.weight
         made = cls(*sizes, *biases, *other, weight.device, weight.dtype, alpha=alpha)
-        parameters, own = (dict(module.named_parameters(recurse=False)) for module in (layer, made))
-        if parameters.keys() != own.keys():
-            raise ValueError(
-                f"the layer must have the parameters {', '.join(own)}, not {', '.join(parameters)}"
-            )
-        for name, parameter in parameters.items():
-            setattr(made, name, parameter)
+        for name in [name for name, _ in made.named_parameters(recurse=False)]:
+            setattr(made, name, getattr(layer, name))
         made.out_proj = layer.out_proj
         return made.train(layer.training)
 
@@ -120,13 +115,8 @@ class EntmaxAttention(nn.MultiheadAttention):
         batched, (q, k, v) = query.dim() == 3, self._projected(query, key, value)
         if not batched and key_padding_mask is not None:
             key_padding_mask = key_padding_mask.unsqueeze(0)
-        padding, mask = self._masks(key_padding_mask, attn_mask, q, k)
+        padding, mask = self._masks(key_padding_mask, attn_mask)
         causal = is_causal and attn_mask is None
-        for added in self._added_keys(k):
-            if causal:  # which no query may be kept from
-                causal, mask = False, torch.ones(q.size(2), k.size(2), device=q.device).triu(1).bool()
-            k, v = (torch.cat((x, y.to(x.dtype)), 2) for x, y in zip((k, v), added))
-            padding, mask = (None if each is None else F.pad(each, (0, 1)) for each in (padding, mask))
         dropout = self.dropout if self.training else 0.0
         output, weights = attention(q, k, v, self.alpha.value(), padding, mask, causal, dropout, need_weights)
         output = output.permute(*((0, 2) if self.batch_first else (2, 0)), 1, 3).flatten(2)
@@ -152,42 +142,20 @@ class EntmaxAttention(nn.MultiheadAttention):
         return projected
 
     def _masks(
-        self, padding: Optional[Tensor], mask: Optional[Tensor], q: Tensor, k: Tensor
+        self, padding: Optional[Tensor], mask: Optional[Tensor]
     ) -> Tuple[Optional[Tensor], Optional[Tensor]]:
         """A boolean key padding mask and an attn_mask, either of them None where nothing is masked by it."""
-        shape = (q.size(0), self.num_heads, q.size(2), k.size(2))
-        if mask is not None:
-            check_mask(mask)
-            shapes = shape[2:], (shape[0] * shape[1], *shape[2:])
-            if mask.shape not in shapes:
-                raise ValueError(f"the attn_mask must have a shape of {shapes}, not {tuple(mask.shape)}")
-            mask = mask if mask.dim() == 2 else mask.unflatten(0, shape[:2])
-        if padding is None or padding.dtype == torch.bool:
+        if mask is not None and mask.dim() == 3:
+            mask = mask.unflatten(0, (-1, self.num_heads))
+        if padding is None or not padding.is_floating_point():
             return padding, mask
-        if not padding.is_floating_point():
-            raise ValueError(f"the key_padding_mask must be boolean or floating, not {padding.dtype}")
         if padding.device.type == "cpu" and is_eager(padding):
             # TransformerEncoderLayer makes numbers of booleans, which the fused kernel takes.
             hidden = padding == float("-inf")
             if not (padding.requires_grad or bool((padding[~hidden] != 0).any())):
                 return hidden, mask
-        if mask is None:
-            return None, padding[:, None, None, :]
-        if mask.dtype == torch.bool:
-            mask = torch.zeros_like(mask, dtype=padding.dtype).masked_fill(mask, float("-inf"))
-        return None, mask + padding[:, None, None, :]
-
-    def _added_keys(self, k: Tensor) -> List[Tuple[Tensor, Tensor]]:
-        """Keys and values (B, H, 1, D) that all queries see, of ``add_bias_kv`` and ``add_zero_attn``."""
-        added = []
-        if self.bias_k is not None and self.bias_v is not None:
-            heads = (1, self.num_heads, 1, self.head_dim)
-            key, value = (x.view(heads).expand(k.size(0), -1, -1, -1) for x in (self.bias_k, self.bias_v))
-            added.append((key, value))
-        if self.add_zero_attn:
-            zero = k.new_zeros(*k.shape[:2], 1, k.size(3))
-            added.append((zero, zero))
-        return added
+        added = padding[:, None, None, :]
+        return None, added if mask is None else as_numbers(mask, padding.dtype) + added
 
     def _nested(self, query: Tensor, self_attention: bool, is_causal: bool) -> Tuple[Tensor, None]:
         """Self-attention in a nested tensor, which TransformerEncoder makes of padded input in evaluation."""

@@ -33,14 +33,10 @@ class LengthScaling(nn.Module):
         """
         if keys.size(0) > 1 and keys.size(0) != query.size(0):
             keys = keys.repeat_interleave(query.size(0) // keys.size(0), dim=0)
-        scale = self.scale(inputs, keys.t()[:, :, None])
-        return query * scale.permute(1, 2, 0)[:, :, :, None]
-
-    def scale(self, inputs: Tensor, keys: Tensor) -> Tensor:
-        """1 + β (log n)^γ, (…, H), of h (…, C) and n, which broadcasts to (…, 1)."""
-        log_n = keys.clamp_min(2.0).log().to(inputs.dtype)
+        log_n = keys.t()[:, :, None].clamp_min(2.0).log().to(inputs.dtype)
         beta, gamma = F.softplus(self.beta(inputs)), 2.0 * torch.tanh(self.gamma(inputs))
-        return 1.0 + beta * log_n**gamma
+        scale = 1.0 + beta * log_n**gamma  # (T, B, H)
+        return query * scale.permute(1, 2, 0)[:, :, :, None]
 
 
 def visible_keys(

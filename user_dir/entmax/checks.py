@@ -66,7 +66,7 @@ def check_mask(attn_mask: Tensor) -> None:
 def check_masks(
     key_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor], shape: tuple[int, ...]
 ) -> None:
-    """Raise ValueError unless masks broadcast to scores (B, H, T, S), and their dtypes have a meaning.
+    """Raise ValueError unless masks fit scores (B, H, T, S), and their dtypes have a meaning.
 
     Numbers in a padding mask may be added to the scores, or be 1 for a token as in Hugging Face's models.
     """
@@ -75,19 +75,14 @@ def check_masks(
         given = tuple(key_padding_mask.shape)
         if key_padding_mask.dtype != torch.bool:
             raise ValueError(f"the key_padding_mask must be boolean, not {key_padding_mask.dtype}")
-        if len(given) != 2 or not _broadcasts(key_padding_mask, (batch, keys)):
+        if given != (batch, keys):
             raise ValueError(f"the key_padding_mask must have the shape {(batch, keys)}, not {given}")
     if attn_mask is not None:
         check_mask(attn_mask)
-        if not _broadcasts(attn_mask, shape):
-            given = tuple(attn_mask.shape)
+        given = tuple(attn_mask.shape)
+        fits = all(size in (1, wanted) for size, wanted in zip(given[::-1], shape[::-1]))
+        if not fits or len(given) > len(shape):
             raise ValueError(f"the attn_mask must have the shape {(queries, keys)}, not {given}")
-
-
-def _broadcasts(mask: Tensor, shape: tuple[int, ...]) -> bool:
-    """Whether a mask broadcasts to a shape."""
-    fits = all(size in (1, wanted) for size, wanted in zip(reversed(mask.shape), reversed(shape)))
-    return fits and mask.dim() <= len(shape)
 
 
 def as_numbers(attn_mask: Tensor, dtype: torch.dtype) -> Tensor:

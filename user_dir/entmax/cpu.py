@@ -1,4 +1,4 @@
-"""The native CPU kernels, with the interfaces of :mod:`.reference` and :mod:`.loss_reference`."""
+"""The native CPU kernels, with the interface of :mod:`.reference`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from .checks import check_range
-from .loss_reference import Settings, new_results
 from .native import INTEGER, POINTER, NativeKernels, addresses
-from .reference import working_dtype
+from .reference import LossSettings, new_loss_results, working_dtype
 from .rows import alpha_per_row, as_rows, from_rows, gradient_of_alpha
 
 _FORWARD = [POINTER] * 2 + [INTEGER] * 2 + [POINTER] + [INTEGER] * 2
@@ -70,23 +69,23 @@ def _vector(alpha: Tensor, scores: Tensor, dim: int) -> tuple[Tensor, int]:
     return vector.to(torch.float64), repeat
 
 
-def loss_forward(scores: Tensor, target: Tensor, settings: Settings) -> tuple[Tensor, Tensor, Tensor]:
-    """Losses, sizes of the support, and λ with Σ p for the backward; see ``loss_reference``."""
-    results = new_results(scores, target)
+def loss_forward(scores: Tensor, target: Tensor, settings: LossSettings) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses, sizes of the support, and λ with Σ p for the backward; see ``reference``."""
+    results = new_loss_results(scores, target)
     _run_loss("loss_forward", scores, target, settings, *results)
     return results
 
 
 def loss_backward(
-    scores: Tensor, target: Tensor, settings: Settings, solutions: Tensor, grad: Tensor
+    scores: Tensor, target: Tensor, settings: LossSettings, solutions: Tensor, grad: Tensor
 ) -> Tensor:
-    """The gradient of the scores; see ``loss_reference``."""
+    """The gradient of the scores; see ``reference``."""
     grad_scores = torch.empty_like(scores)
     _run_loss("loss_backward", scores, target, settings, solutions, grad.contiguous(), grad_scores)
     return grad_scores
 
 
-def _run_loss(name: str, scores: Tensor, target: Tensor, settings: Settings, *tensors: Tensor) -> None:
+def _run_loss(name: str, scores: Tensor, target: Tensor, settings: LossSettings, *tensors: Tensor) -> None:
     alpha, label_smoothing, ignore_index = settings
     problem = (*addresses(scores, target), *scores.shape, alpha - 1, label_smoothing, ignore_index)
     loss_kernels[name, scores.dtype](*problem, *addresses(*tensors))

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
-from types import ModuleType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import cpu, loss_reference, self_check
+from . import reference
 from .checks import check_targets
-from .loss_reference import Settings
-from .native import asked_backend
-from .op import entmax, native_for
+from .op import entmax, implementation_for
 from .operators import define_operator, once, transformed
-from .reference import working_dtype
+from .reference import LossSettings, working_dtype
 
 
 def entmax_loss(
@@ -72,7 +68,7 @@ def entmax_loss_and_support(
     if scores.numel() == 0:
         return scores.sum(-1).to(working_dtype(scores.dtype)), torch.zeros_like(target)
     rows, targets = scores.reshape(-1, n), target.reshape(-1).long().contiguous()
-    settings = Settings(float(alpha), float(label_smoothing), ignore_index)
+    settings = LossSettings(float(alpha), float(label_smoothing), ignore_index)
     if alpha == 1:
         losses, support = _cross_entropy(rows, targets, settings)
     else:
@@ -96,47 +92,12 @@ def _check(scores: Tensor, target: Tensor, alpha: float, label_smoothing: float)
         raise ValueError("scores of shape {} and targets of shape {} do not fit".format(*shapes))
 
 
-def _cross_entropy(rows: Tensor, target: Tensor, settings: Settings) -> tuple[Tensor, Tensor]:
+def _cross_entropy(rows: Tensor, target: Tensor, settings: LossSettings) -> tuple[Tensor, Tensor]:
     rows, (_, smoothing, ignored) = rows.to(working_dtype(rows.dtype)), settings
     options: dict[str, Any] = {"reduction": "none", "label_smoothing": smoothing, "ignore_index": ignored}
     losses = F.cross_entropy(rows, target, **options)
     support = (rows.detach() > float("-inf")).sum(-1)
     return losses, support.masked_fill(target == ignored, 0)
-
-
-def _implementation(scores: Tensor) -> ModuleType:
-    """The module that computes the loss of these scores: ``cpu``, ``loss_triton`` or ``loss_reference``."""
-    native = native_for(scores.device.type)
-    if native is None or (native is cpu and not cpu.loss_kernels.available()):
-        return loss_reference
-    if native is cpu:
-        return cpu
-    from . import loss_triton
-
-    if asked_backend() == "native":
-        return loss_triton
-    dtype = working_dtype(scores.dtype)
-    passed = self_check.passes("the α-entmax loss", _problems, scores.device, dtype)
-    return loss_reference if passed is False else loss_triton
-
-
-def _problems(generator: torch.Generator, dtype: torch.dtype) -> self_check.Problems:
-    """Rows of two tiles, some masked, one without a target."""
-    from . import loss_triton
-
-    n = loss_triton.TILE + 7
-    scores, target = 2 * torch.randn(6, n, generator=generator), torch.tensor([0, 1, n - 1, 5, -1, 2])
-    scores[0, n // 2 :] = float("-inf")
-
-    @torch.no_grad()
-    def loss(z: Tensor, alpha: float, implementation: ModuleType) -> tuple[Tensor, Tensor]:
-        given = z, target.to(z.device), Settings(alpha, 0.0, -1)
-        losses, _, solutions = implementation.loss_forward(*given)
-        return losses, implementation.loss_backward(*given, solutions, torch.arange(6).cos().to(losses))
-
-    for alpha in self_check.ALPHAS[1:]:
-        kernel, plain = (partial(loss, alpha=alpha, implementation=i) for i in (loss_triton, loss_reference))
-        yield kernel, plain, [scores]
 
 
 def _working(scores: Tensor) -> Tensor:
@@ -145,17 +106,18 @@ def _working(scores: Tensor) -> Tensor:
 
 def _forward(scores: Tensor, target: Tensor, *settings: Any) -> tuple[Tensor, Tensor, Tensor]:
     check_targets(target, scores.size(-1), settings[2])
-    return _implementation(scores).loss_forward(_working(scores), target.contiguous(), Settings(*settings))
+    problem = _working(scores), target.contiguous(), LossSettings(*settings)
+    return implementation_for(scores).loss_forward(*problem)
 
 
 def _fake_forward(scores: Tensor, target: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     working = scores.new_empty(scores.shape, dtype=working_dtype(scores.dtype))
-    return loss_reference.new_results(working, target)
+    return reference.new_loss_results(working, target)
 
 
 def _setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
     scores, target, *settings = inputs
-    ctx.settings = Settings(*settings)
+    ctx.settings = LossSettings(*settings)
     ctx.save_for_backward(scores, target, output[2])
     ctx.mark_non_differentiable(*output[1:])
 
@@ -164,14 +126,14 @@ def _gradient(ctx: Any, grad: Tensor) -> Tensor:
     scores, target, solutions = ctx.saved_tensors
     if torch.is_grad_enabled() or transformed():  # torch itself differentiates the plain formula again
         weights = entmax(_working(scores), ctx.settings.alpha)
-        return loss_reference.gradient_of_scores(weights, target, ctx.settings, grad).to(scores.dtype)
+        return reference.gradient_of_scores(weights, target, ctx.settings, grad).to(scores.dtype)
     return entmax_loss_backward(scores, target, *ctx.settings, solutions, grad)
 
 
 def _backward(scores: Tensor, target: Tensor, *given: Any) -> Tensor:
-    settings, (solutions, grad) = Settings(*given[:3]), given[3:]
+    settings, (solutions, grad) = LossSettings(*given[:3]), given[3:]
     problem = _working(scores), target.contiguous(), settings, solutions.contiguous()
-    return _implementation(scores).loss_backward(*problem, grad).to(scores.dtype)
+    return implementation_for(scores).loss_backward(*problem, grad).to(scores.dtype)
 
 
 _SETTINGS = "Tensor scores, Tensor target, float alpha, float label_smoothing, int ignore_index"

@@ -125,25 +125,16 @@ def _load(library: Path, source: Path, with_torch: bool) -> ctypes.CDLL:
     cache, what = library.parent, source.parent.name
     try:
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if _is_ours(cache):
-            try:
-                return ctypes.CDLL(str(library))
-            except OSError:
-                logger.info("building the native kernel of %s in %s (only once)", what, cache)
-            with tempfile.TemporaryDirectory(prefix="build_", dir=cache) as folder:
-                os.replace(_build(source, Path(folder), with_torch), library)
+        try:
             return ctypes.CDLL(str(library))
-        logger.warning("not using kernels of %s: other users can write to it; chmod 700 it", cache)
+        except OSError:
+            logger.info("building the native kernel of %s in %s (only once)", what, cache)
+        with tempfile.TemporaryDirectory(prefix="build_", dir=cache) as folder:
+            os.replace(_build(source, Path(folder), with_torch), library)
+        return ctypes.CDLL(str(library))
     except OSError:  # the cache folder is not writable
-        pass
-    with tempfile.TemporaryDirectory(prefix="entmax_") as folder:  # for this process only
-        return ctypes.CDLL(str(_build(source, Path(folder), with_torch)))
-
-
-def _is_ours(folder: Path) -> bool:
-    """Whether it belongs to the user or root, and nobody else can place a library there, to be executed."""
-    found = folder.stat()
-    return found.st_uid in (0, os.getuid()) and not found.st_mode & 0o022
+        with tempfile.TemporaryDirectory(prefix="entmax_") as folder:  # for this process only
+            return ctypes.CDLL(str(_build(source, Path(folder), with_torch)))
 
 
 def _build(source: Path, folder: Path, with_torch: bool) -> Path:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from . import cpu, reference, self_check
-from .checks import check_dim, check_number, check_range, check_shape
+from .checks import check_dim, check_number, check_shape
 from .native import asked_backend
 from .operators import define_operator, is_eager, once, transformed
 from .reference import working_dtype
@@ -60,10 +60,7 @@ def entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int = -1) -> Tensor
         alpha = scores.new_full((), alpha, dtype=torch.float64)
     if not is_eager(scores, alpha):
         return entmax_operator(scores, alpha, dim)
-    implementation = implementation_for(scores)
-    if implementation is reference:
-        check_range(alpha)
-    return Entmax.apply(scores, alpha, dim, implementation)
+    return Entmax.apply(scores, alpha, dim, implementation_for(scores))
 
 
 def _softmax(scores: Tensor, dim: int) -> Tensor:
@@ -172,10 +169,7 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Optional[Tensor]]:
 
 
 def _forward(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
-    implementation = implementation_for(scores)
-    if implementation is reference:
-        check_range(alpha)
-    return _in_rows(implementation.entmax_forward(scores, alpha, dim), dim)
+    return _in_rows(implementation_for(scores).entmax_forward(scores, alpha, dim), dim)
 
 
 def _in_rows(tensor: Tensor, dim: int) -> Tensor:

@@ -125,31 +125,7 @@ def _autograd_kernel(operator: Any, setup_context: Callable, backward: Callable)
 def once(error: str) -> tuple[Callable, Callable]:
     """The ``gradient`` of an operator that computes gradients: a RuntimeError with this message."""
 
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
     def backward(ctx: Any, *grads: Any) -> tuple:
         raise RuntimeError(error)
 
-    return setup_context, backward
-
-
-def once_differentiable(error: str) -> Callable:
-    """Decorator of the ``backward`` of an autograd function that has no second derivative.
-
-    It is called with ctx, the saved tensors and the incoming gradients.
-
-    Args:
-        error: message of the RuntimeError that asking for its graph, by ``create_graph``, raises.
-    """
-
-    def decorate(backward: Callable) -> Callable:
-        @functools.wraps(backward)
-        def once(ctx: Any, *incoming: Any) -> Any:
-            if torch.is_grad_enabled():
-                raise RuntimeError(error)
-            return backward(ctx, ctx.saved_tensors, *incoming)
-
-        return once
-
-    return decorate
+    return lambda ctx, inputs, output: None, backward

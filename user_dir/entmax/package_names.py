@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Optional, Union
 
-import torch
 from torch import Tensor, nn
 
 from .loss import entmax_loss
 from .op import entmax
+
+MEAN = "elementwise_mean"
 
 
 def sparsemax(X: Tensor, dim: int = -1, k: Optional[int] = None) -> Tensor:
@@ -27,11 +28,7 @@ def entmax15(X: Tensor, dim: int = -1, k: Optional[int] = None) -> Tensor:
 
 
 def entmax_bisect(
-    X: Tensor,
-    alpha: Union[float, Tensor] = 1.5,
-    dim: int = -1,
-    n_iter: int = 50,
-    ensure_sum_one: bool = True,
+    X: Tensor, alpha: Union[float, Tensor] = 1.5, dim: int = -1, n_iter: int = 50, ensure_sum_one: bool = True
 ) -> Tensor:
     """α-entmax; an ``alpha`` tensor broadcasts against ``X`` with size 1 at ``dim``."""
     return entmax(X, alpha, dim)
@@ -78,43 +75,36 @@ class Entmax15(EntmaxBisect):
         super().__init__(1.5, dim)
 
 
-class EntmaxBisectLoss(nn.Module):
-    """:func:`entmax_bisect_loss` as a module; ``reduction`` is elementwise_mean, sum or none."""
+class SparsemaxLoss(nn.Module):
+    """:func:`sparsemax_loss` as a module; ``reduction`` is elementwise_mean, sum or none."""
 
-    def __init__(
-        self,
-        alpha: float = 1.5,
-        n_iter: int = 50,
-        ignore_index: int = -100,
-        reduction: str = "elementwise_mean",
-    ) -> None:
+    alpha = 2.0
+
+    def __init__(self, k: Optional[int] = None, ignore_index: int = -100, reduction: str = MEAN) -> None:
         super().__init__()
-        if reduction not in ("elementwise_mean", "sum", "none"):
-            raise ValueError(f"reduction must be elementwise_mean, sum or none, not {reduction}")
-        self.alpha, self.ignore_index, self.reduction = alpha, int(ignore_index), reduction
+        if reduction not in (MEAN, "sum", "none"):
+            raise ValueError(f"reduction must be {MEAN}, sum or none, not {reduction}")
+        self.ignore_index, self.reduction = ignore_index, reduction
 
     def forward(self, X: Tensor, target: Tensor) -> Tensor:
         """The loss of targets (N,) for scores ``X`` (N, V)."""
         losses = entmax_loss(X, target, self.alpha, ignore_index=self.ignore_index)
-        if self.reduction == "none":
-            return losses
-        total = losses.sum()
-        return total if self.reduction == "sum" else total / torch.sum(target != self.ignore_index)
+        if self.reduction == MEAN:
+            return losses.sum() / (target != self.ignore_index).sum()
+        return losses.sum() if self.reduction == "sum" else losses
 
 
-class SparsemaxLoss(EntmaxBisectLoss):
-    """:func:`sparsemax_loss` as a module."""
+class Entmax15Loss(SparsemaxLoss):
+    """:func:`entmax15_loss` as a module; arguments are those of :class:`SparsemaxLoss`."""
 
-    def __init__(
-        self, k: Optional[int] = None, ignore_index: int = -100, reduction: str = "elementwise_mean"
-    ) -> None:
-        super().__init__(2.0, 0, ignore_index, reduction)
+    alpha = 1.5
 
 
-class Entmax15Loss(EntmaxBisectLoss):
-    """:func:`entmax15_loss` as a module."""
+class EntmaxBisectLoss(SparsemaxLoss):
+    """:func:`entmax_bisect_loss` as a module; the other arguments are those of :class:`SparsemaxLoss`."""
 
     def __init__(
-        self, k: Optional[int] = 100, ignore_index: int = -100, reduction: str = "elementwise_mean"
+        self, alpha: float = 1.5, n_iter: int = 50, ignore_index: int = -100, reduction: str = MEAN
     ) -> None:
-        super().__init__(1.5, 0, ignore_index, reduction)
+        super().__init__(None, ignore_index, reduction)
+        self.alpha = alpha

@@ -1,4 +1,4 @@
-"""Reference implementation of α-entmax in plain torch, for any floating dtype and device.
+"""Reference implementation of α-entmax and its loss in plain torch, for any floating dtype and device.
 
 Notation: z is a row of scores, ε = α − 1 and p = α-entmax(z), that is
 
@@ -11,8 +11,12 @@ p becomes softmax and λ the logsumexp. α is a tensor that broadcasts against t
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
+
+from .checks import check_range
 
 
 def _never_zero(eps: Tensor) -> Tensor:
@@ -32,11 +36,13 @@ def entmax_forward(scores: Tensor, alpha: Tensor, dim: int = -1) -> Tensor:
 
     Args:
         scores: any shape; a score of −inf gets weight 0.
-        alpha: ≥ 1, broadcasts against ``scores``, size 1 at ``dim``.
+        alpha: ≥ 1 (checked except in TorchScript), broadcasts against ``scores``, size 1 at ``dim``.
 
     Returns:
         Weights of the shape and dtype of ``scores``; rows that are all −inf are all zeros.
     """
+    if not torch.jit.is_scripting():
+        check_range(alpha)
     if scores.numel() == 0:
         return torch.zeros_like(scores)
     dtype = working_dtype(scores.dtype)
@@ -50,8 +56,8 @@ def entmax_forward(scores: Tensor, alpha: Tensor, dim: int = -1) -> Tensor:
         z = z.masked_fill(empty, 0.0)
         top = top.masked_fill(empty, 0.0)
     z = z - top
-
-    weights = _weights_at(z, _threshold(z, eps, dim), eps)
+    lam = _by_bisection(z, eps, dim) if bool((eps > 1).any()) else _by_newton(z, eps, dim)
+    weights = _weights_at(z, lam, eps)
     weights = weights / weights.sum(dim, keepdim=True)
     if bool((eps == 0).any()):
         weights = torch.where(eps == 0, torch.softmax(z, dim), weights)
@@ -60,14 +66,7 @@ def entmax_forward(scores: Tensor, alpha: Tensor, dim: int = -1) -> Tensor:
     return weights.to(scores.dtype)
 
 
-def _threshold(z: Tensor, eps: Tensor, dim: int) -> Tensor:
-    """λ for scores ``z`` whose maximum along ``dim`` is 0."""
-    if bool((eps > 1).any()):
-        return _threshold_by_bisection(z, eps, dim)
-    return _threshold_by_newton(z, eps, dim)
-
-
-def _threshold_by_newton(z: Tensor, eps: Tensor, dim: int) -> Tensor:
+def _by_newton(z: Tensor, eps: Tensor, dim: int) -> Tensor:
     """λ by Newton's method on ‖u‖ = 1 with u = [1 + ε(z − λ)]₊, for 0 ≤ ε ≤ 1.
 
     ‖u‖ = (Σ u^(1/ε))^ε is a norm, hence convex in λ, and decreasing. Starting from λ = max z = 0, where it is
@@ -90,7 +89,7 @@ def _threshold_by_newton(z: Tensor, eps: Tensor, dim: int) -> Tensor:
     return lam
 
 
-def _threshold_by_bisection(z: Tensor, eps: Tensor, dim: int) -> Tensor:
+def _by_bisection(z: Tensor, eps: Tensor, dim: int) -> Tensor:
     """λ for any ε ≥ 0 by bisection of [0, (1 − n^−ε)/ε]; slow, but valid for ε > 1, where ‖u‖ is no norm."""
     eps = _never_zero(eps)
     log_n = torch.log(torch.full_like(z.amax(dim, keepdim=True), z.size(dim)))
@@ -158,3 +157,76 @@ def _phi2(s: Tensor) -> Tensor:
     for k in range(terms, 2, -1):
         phi = phi * s / k + 1.0
     return phi / 2
+
+
+# --------------------------------------------------------------------------------------------- the loss
+#
+# With p = α-entmax(z), the loss of the scores z of a token y is the Fenchel-Young loss of Tsallis' entropy H,
+#
+#     L(z, y) = (p − e_y)ᵀ z + H(p),  H(p) = (1 − Σ p^α) / (α (α − 1)),  ∂L/∂z = p − e_y
+#
+# (Peters et al. 2019, https://arxiv.org/abs/1905.05702, equations 8 and 11; Blondel et al. 2020,
+# https://arxiv.org/abs/1901.02324). For α → 1 it is cross-entropy. Label smoothing s adds s (z_y − mean z),
+# as for the smoothed target (1 − s) e_y + s/n without its constant entropy (Peters and Martins 2021,
+# https://arxiv.org/abs/2103.10291).
+
+
+class LossSettings(NamedTuple):
+    """Settings of the loss; see :func:`user_dir.entmax.entmax_loss`."""
+
+    alpha: float  # above 1, up to 2
+    label_smoothing: float
+    ignore_index: int
+
+
+def new_loss_results(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What a kernel fills in place of these functions: losses, support, and (max z, λ, Σ p) by row."""
+    rows = scores.size(0)
+    return scores.new_empty(rows), torch.empty_like(target), scores.new_empty(rows, 3)
+
+
+def loss_forward(scores: Tensor, target: Tensor, settings: LossSettings) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses (rows,), sizes of the support (rows,), and what a kernel's backward pass needs: here nothing.
+
+    A row with a score of NaN or +∞ has the loss NaN; a row that is all −∞ has the loss ∞ and no support.
+
+    Args:
+        scores: (rows, n), float32 or float64.
+        target: (rows,), from 0 to n − 1 or ``ignore_index``.
+    """
+    alpha, label_smoothing, ignore_index = settings
+    eps = alpha - 1
+    ignored = target == ignore_index
+    top = scores.amax(-1, keepdim=True)
+    empty = top == float("-inf")
+    z = scores - top.masked_fill(empty, 0.0)
+    own = z.gather(-1, target.masked_fill(ignored, 0)[:, None]).squeeze(-1)
+    weights = entmax_forward(z, torch.tensor(alpha, dtype=torch.float64, device=z.device))
+    there = weights != 0  # true for NaN too, so that NaN propagates
+    log_p = torch.where(there, weights, 1.0).log()
+    entropy = -(weights * torch.expm1(eps * log_p)).sum(-1) / (alpha * eps)
+    losses = torch.where(there, weights * z, 0.0).sum(-1) + entropy - own
+    if label_smoothing:
+        losses = losses + label_smoothing * (own - z.mean(-1))
+    losses = losses.masked_fill(empty.squeeze(-1), float("inf")).masked_fill(ignored, 0.0)
+    # p is NaN throughout if a score is
+    support = (weights > 0).sum(-1).masked_fill(ignored, 0)
+    return losses, support, scores.new_zeros(len(scores), 3)
+
+
+def loss_backward(
+    scores: Tensor, target: Tensor, settings: LossSettings, solutions: Tensor, grad: Tensor
+) -> Tensor:
+    """The gradient of the scores from that of the losses, (rows,)."""
+    alpha = torch.tensor(settings.alpha, dtype=torch.float64, device=scores.device)
+    return gradient_of_scores(entmax_forward(scores, alpha), target, settings, grad)
+
+
+def gradient_of_scores(weights: Tensor, target: Tensor, settings: LossSettings, grad: Tensor) -> Tensor:
+    """grad · (p − (1 − s) e_y − s/n) from the weights p, in which it can be differentiated."""
+    _, label_smoothing, ignore_index = settings
+    ignored = target == ignore_index
+    empty = (weights == 0).all(-1)
+    smoothed = weights - label_smoothing / weights.size(-1)
+    own = torch.zeros_like(weights).scatter(-1, target.masked_fill(ignored, 0)[:, None], 1 - label_smoothing)
+    return (grad[:, None] * (smoothed - own)).masked_fill((ignored | empty)[:, None], 0.0)

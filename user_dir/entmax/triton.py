@@ -1,4 +1,4 @@
-"""α-entmax as Triton row kernels: the method of ``reference`` with one read and one write of memory.
+"""α-entmax and its loss as Triton row kernels: the method of ``reference`` with few reads of memory.
 
 A program holds one row in registers (several if rows are short) and runs all its Newton steps there. Rows
 longer than ``RESIDENT`` are read again tile by tile at each step, from the L2 cache. Kernels are compiled per
@@ -14,12 +14,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .reference import working_dtype
+from .reference import LossSettings, new_loss_results, working_dtype
 from .rows import alpha_per_row, as_rows, from_rows, gradient_of_alpha
 from .triton_solver import (
     LOG2_E,
     alpha_terms,
     epsilon_of,
+    exact_power,
     first_width,
     next_step,
     or_one,
@@ -37,6 +38,7 @@ SHORT_ROWS = 128  # elements of short rows handled by one warp
 # Kernels are compiled per constexprs and dtypes only. Specialising on integers that are 1 or multiples of 16,
 # or on aligned addresses, gains nothing, because rows begin at arbitrary multiples of n.
 _RUN_TIME = ["scores", "weights", "grad", "grad_scores", "per_row", "alpha", "n", "repeat", "alphas"]
+_RUN_TIME += ["target", "losses", "support", "solutions", "ignored"]
 _kernel = triton.jit(do_not_specialize=_RUN_TIME)
 
 
@@ -89,6 +91,33 @@ def _launch(resident, tiled, tensors: tuple[Tensor, ...], alpha: Tensor, repeat:
         resident[(programs,)](*arguments, ROWS=together, BUCKET=bucket, num_warps=warps, **constants)
 
 
+def loss_forward(scores: Tensor, target: Tensor, settings: LossSettings) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses, sizes of the support, and λ with Σ p for the backward; see ``reference``."""
+    results = new_loss_results(scores, target)
+    _launch_loss(_loss_forward, (scores, target, *results), settings)
+    return results
+
+
+def loss_backward(
+    scores: Tensor, target: Tensor, settings: LossSettings, solutions: Tensor, grad: Tensor
+) -> Tensor:
+    """The gradient of the scores; see ``reference``."""
+    grad_scores = torch.empty_like(scores)
+    _launch_loss(_loss_backward, (scores, target, solutions, grad.contiguous(), grad_scores), settings)
+    return grad_scores
+
+
+def _launch_loss(kernel, tensors: tuple[Tensor, ...], settings: LossSettings) -> None:
+    scores, (rows, n) = tensors[0], tensors[0].shape
+    # float64 on the device: a Python float would be passed as float32, and a copy would synchronise
+    numbers = torch.full((2,), settings.label_smoothing, dtype=torch.float64, device=scores.device)
+    numbers[:1].fill_(settings.alpha - 1)
+    dtype = tl.float64 if scores.dtype == torch.float64 else tl.float32
+    with torch.cuda.device_of(scores):
+        arguments = *tensors, numbers, n, settings.ignore_index
+        kernel[(rows,)](*arguments, TILE=TILE, DTYPE=dtype, num_warps=8, enable_fp_fusion=True)
+
+
 # ------------------------------------------------------------------------------------------- forward
 
 
@@ -114,36 +143,12 @@ def _forward_tiled(scores, weights, alpha, n, repeat, alphas, TILE: tl.constexpr
     columns = tl.arange(0, TILE)[None, :]
     nothing = tl.zeros([1, TILE], DTYPE)
 
-    top = nothing + float("-inf")
-    for first in range(0, n, TILE):
-        top = tl.maximum(top, _scores_at(scores, first + columns, n, DTYPE))
-    top = tl.max(top, 1)
+    top, _, _ = _top(scores, n, TILE, DTYPE)
     top = tl.where(top == float("-inf"), 0.0, top)[:, None]
 
     lam = tl.zeros([1], DTYPE)
     if eps != 0:
-        width = first_width(n, eps)
-        low = lam
-        lam += width
-        steps = 0
-        moving = n > 0
-        while moving:
-            mass = nothing
-            slope = nothing
-            for first in range(0, n, TILE):
-                z = _scores_at(scores, first + columns, n, DTYPE) - top
-                p, p_slope = power(z, lam, eps, False)
-                mass += p
-                slope += p_slope
-            total = tl.sum(mass, 1)
-            low = tl.where(total >= 1.0, lam, low)
-            step, far, width = next_step(total, tl.sum(slope, 1), lam, width, eps)
-            lam += step
-            steps += 1
-            moving = unfinished(far, steps)
-        if eps > 1:
-            lam = low
-
+        lam = _threshold(scores, n, top, eps, n > 0, TILE, DTYPE)
     mass = nothing
     for first in range(0, n, TILE):
         mass += _weights_at(_scores_at(scores, first + columns, n, DTYPE) - top, lam, eps)
@@ -171,6 +176,40 @@ def _scores_at(scores, columns, n, DTYPE: tl.constexpr):
 
 
 @triton.jit
+def _threshold(scores, n, top, eps, moving, TILE: tl.constexpr, DTYPE: tl.constexpr):
+    """λ of one row relative to its maximum ``top``, for ε > 0; where it starts unless ``moving``."""
+    columns = tl.arange(0, TILE)[None, :]
+    width = first_width(n, eps)
+    low = tl.zeros([1], DTYPE)
+    lam = low + width
+    steps = 0
+    while moving:
+        mass = tl.zeros([1, TILE], DTYPE)
+        slope = tl.zeros([1, TILE], DTYPE)
+        for first in range(0, n, TILE):
+            p, w, _ = _weights(scores, first + columns, n, top, lam, eps, DTYPE)
+            mass += p
+            slope += w
+        total = tl.sum(mass, 1)
+        low = tl.where(total >= 1.0, lam, low)
+        step, far, width = next_step(total, tl.sum(slope, 1), lam, width, eps)
+        lam += step
+        steps += 1
+        moving = unfinished(far, steps)
+    if eps > 1:
+        lam = low
+    return lam
+
+
+@triton.jit
+def _weights(scores, columns, n, top, lam, eps, DTYPE: tl.constexpr):
+    """p = u^(1/ε), w = p/u and u − 1 of a tile, where u = [1 + ε (z − λ)]₊ and ε > 0."""
+    x = eps * (_scores_at(scores, columns, n, DTYPE) - top - lam[:, None])
+    p, w = exact_power(x, eps)
+    return p, w, x
+
+
+@triton.jit
 def _weights_at(z, lam, eps):
     """[1 + ε(z − λ)]₊^(1/ε), not normalised, for any ε ≥ 0."""
     if eps == 0:
@@ -191,10 +230,7 @@ def _backward_resident(
     """dz of ROWS rows, and their contributions to the gradient of α."""
     at, mask, rows, there, run = _tile(n, repeat, ROWS, BUCKET)
     eps = epsilon_of(alpha, run % alphas, DTYPE)
-    p = tl.load(weights + at, mask=mask, other=0.0).to(DTYPE)
-    g = tl.load(grad + at, mask=mask, other=0.0).to(DTYPE)
-    log_p = _log(p)
-    w = _skewed(p, log_p, eps)
+    p, g, log_p, w = _loaded(weights, grad, at, mask, eps, DTYPE)
     centred = g - (tl.sum(g * w, 1) / or_one(tl.sum(w, 1)))[:, None]
     tl.store(grad_scores + at, w * centred, mask=mask)
     if NEED_ALPHA:
@@ -217,22 +253,17 @@ def _backward_tiled(
     total = tl.zeros([TILE], DTYPE)
     weighted = tl.zeros([TILE], DTYPE)
     for first in range(0, n, TILE):
-        mask = first + columns < n
-        p = tl.load(weights + first + columns, mask=mask, other=0.0).to(DTYPE)
-        g = tl.load(grad + first + columns, mask=mask, other=0.0).to(DTYPE)
-        w = _skewed(p, _log(p), eps)
+        at = first + columns
+        _, g, _, w = _loaded(weights, grad, at, at < n, eps, DTYPE)
         total += w
         weighted += g * w
     mean = tl.sum(weighted, 0) / or_one(tl.sum(total, 0))
 
     terms = tl.zeros([TILE], DTYPE)
     for first in range(0, n, TILE):
-        mask = first + columns < n
-        p = tl.load(weights + first + columns, mask=mask, other=0.0).to(DTYPE)
-        g = tl.load(grad + first + columns, mask=mask, other=0.0).to(DTYPE)
-        log_p = _log(p)
-        w = _skewed(p, log_p, eps)
-        tl.store(grad_scores + first + columns, w * (g - mean), mask=mask)
+        at = first + columns
+        p, g, log_p, w = _loaded(weights, grad, at, at < n, eps, DTYPE)
+        tl.store(grad_scores + at, w * (g - mean), mask=at < n)
         if NEED_ALPHA:
             terms += alpha_terms(p, log_p, w, eps) * (g - mean)
     if NEED_ALPHA:
@@ -240,14 +271,109 @@ def _backward_tiled(
 
 
 @triton.jit
-def _log(p):
-    """log p, finite also where p is 0 or subnormal."""
+def _loaded(weights, grad, at, mask, eps, DTYPE: tl.constexpr):
+    """p, g, log p and w = p^(1−ε), which is 0 outside the support, of a tile; NaN propagates."""
+    p = tl.load(weights + at, mask=mask, other=0.0).to(DTYPE)
+    g = tl.load(grad + at, mask=mask, other=0.0).to(DTYPE)
     tiny: tl.constexpr = 2.2250738585072014e-308 if p.dtype == tl.float64 else 1.1754943508222875e-38
-    return tl.log(tl.where(p < tiny, tiny, p))
+    log_p = tl.log(tl.where(p < tiny, tiny, p))  # finite also where p is 0 or subnormal
+    w = tl.exp2((1.0 - eps) * log_p * LOG2_E)
+    return p, g, log_p, tl.where(p == 0, 0.0, tl.where(eps == 0, p, w))
+
+
+# ------------------------------------------------------------------------------------------ the loss
+#
+# One program per row, which it reads tile by tile at each step. The forward pass keeps λ and Σ p of a row,
+# from which the backward pass computes p again. The value of the loss is that of ``loss_cpu.cpp``.
+
+
+@_kernel
+def _loss_forward(
+    scores, target, losses, support, solutions, settings, n, ignored, TILE: tl.constexpr, DTYPE: tl.constexpr
+):
+    """Loss, support and (max z, λ, Σ p) of one row."""
+    row = tl.program_id(0).to(tl.int64)
+    own_column = tl.load(target + row)
+    eps = tl.load(settings).to(DTYPE)
+    smoothing = tl.load(settings + 1).to(DTYPE)
+    scores += row * n
+    columns = tl.arange(0, TILE)[None, :]
+    nothing = tl.zeros([1, TILE], DTYPE)
+    counted = own_column != ignored
+    wrong = counted & ((own_column < 0) | (own_column >= n))  # to raise an error would synchronise
+
+    top, whole, some_broken = _top(scores, n, TILE, DTYPE)
+    some_broken = some_broken | wrong
+    shift = tl.where((top == float("-inf")) | some_broken, 0.0, top)[:, None]
+    lam = _threshold(scores, n, shift, eps, counted, TILE, DTYPE)
+    mass = nothing
+    slope = nothing
+    excess = nothing
+    found = tl.zeros([1, TILE], tl.int64)
+    for first in range(0, n, TILE):
+        p, w, x = _weights(scores, first + columns, n, shift, lam, eps, DTYPE)
+        mass += p
+        slope += w
+        excess += tl.where(p > 0, p * x, 0.0)
+        found += (p > 0).to(tl.int64)
+    total = tl.sum(mass, 1)
+    over = total - 1.0
+    slopes = or_one(tl.sum(slope, 1))
+    dual = lam + (over + tl.sum(excess, 1)) / (1.0 + eps) - over * over / (2.0 * slopes)
+    own = tl.load(scores + tl.where(counted & (wrong == 0), own_column, 0)).to(DTYPE) - tl.sum(shift, 1)
+    loss = dual - own
+    if smoothing > 0:
+        loss += smoothing * (own - (whole / n - tl.sum(shift, 1)))
+    loss = tl.where(top == float("-inf"), float("inf"), loss)
+    loss = tl.where(some_broken, float("nan"), loss)
+    one = tl.arange(0, 1)
+    tl.store(losses + row + one, tl.where(counted, loss, 0.0))
+    tl.store(support + row + one, tl.where(counted & (top == top) & (some_broken == 0), tl.sum(found, 1), 0))
+    solutions += row * 3
+    tl.store(solutions + one, tl.where(some_broken & counted, float("nan"), top))
+    tl.store(solutions + 1 + one, lam)
+    tl.store(solutions + 2 + one, or_one(total))
 
 
 @triton.jit
-def _skewed(p, log_p, eps):
-    """w = p^(1−ε) on the support and 0 elsewhere; NaN propagates."""
-    w = tl.exp2((1.0 - eps) * log_p * LOG2_E)
-    return tl.where(p == 0, 0.0, tl.where(eps == 0, p, w))
+def _top(scores, n, TILE: tl.constexpr, DTYPE: tl.constexpr):
+    """The maximum of a row, its sum, and whether it has a NaN or +∞."""
+    columns = tl.arange(0, TILE)[None, :]
+    top = tl.full([1, TILE], float("-inf"), DTYPE)
+    broken = tl.zeros([1, TILE], tl.int32)
+    sums = tl.zeros([1, TILE], DTYPE)
+    for first in range(0, n, TILE):
+        z = _scores_at(scores, first + columns, n, DTYPE)
+        broken += (z != z).to(tl.int32)
+        top = tl.maximum(top, z)
+        sums += tl.where(first + columns < n, z, 0.0)
+    greatest = tl.max(top, 1)
+    return greatest, tl.sum(sums, 1), (tl.sum(broken, 1) > 0) | (greatest == float("inf"))
+
+
+@_kernel
+def _loss_backward(
+    scores, target, solutions, grad, grad_scores, settings, n, ignored,
+    TILE: tl.constexpr, DTYPE: tl.constexpr,
+):  # fmt: skip
+    """grad · (p − (1 − s) e_y − s/n) of one row."""
+    row = tl.program_id(0).to(tl.int64)
+    own_column = tl.load(target + row)
+    eps = tl.load(settings).to(DTYPE)
+    smoothing = tl.load(settings + 1).to(DTYPE)
+    one = tl.arange(0, 1)
+    top = tl.load(solutions + row * 3 + one)
+    lam = tl.load(solutions + row * 3 + 1 + one)
+    total = tl.load(solutions + row * 3 + 2 + one)
+    upstream = tl.load(grad + row)
+    columns = tl.arange(0, TILE)[None, :]
+    there = (own_column != ignored) & (top != float("-inf"))
+    shift = tl.where(there, top, 0.0)[:, None]
+    scores += row * n
+    grad_scores += row * n
+    for first in range(0, n, TILE):
+        at = first + columns
+        p, _, _ = _weights(scores, at, n, shift, lam, eps, DTYPE)
+        found = p / total[:, None] - smoothing / n - tl.where(at == own_column, 1.0 - smoothing, 0.0)
+        found = tl.where(top[:, None] == top[:, None], found, float("nan"))
+        tl.store(grad_scores + at, tl.where(there[:, None], upstream * found, 0.0), mask=at < n)

@@ -4,13 +4,12 @@ from .bits import expected_bits, sparsemap_bits, topk_sparsemax_bits
 from .categories import entmax, sparsemax, topk_entmax, topk_sparsemax
 from .estimators import Bits, Categories, RunningMean, dense, gumbel, nvil, sfe, sfe_plus
 from .mixture import log_mixture
-from .sparsemap import LinearChain, bits_oracle, budget_oracle, sparsemap
+from .sparsemap import bits_oracle, budget_oracle, sparsemap
 from .support import Support, marginalise
 
 __all__ = [
     "Bits",
     "Categories",
-    "LinearChain",
     "RunningMean",
     "Support",
     "bits_oracle",

@@ -123,17 +123,12 @@ def sparsemap_bits(scores: Tensor, budget: int | None = None, solver: str = "dec
         # In float64: typical weights are near 1/D, as small as the rounding of D terms in narrower dtypes.
         mean = expected_bits(scores.double(), budget)
         vectors, weights = level_sets(mean) if budget is None else systematic(mean, budget)
-        certified = torch.ones_like(mean[:, 0], dtype=torch.bool)
-        found = Support.of(vectors, weights.to(scores.dtype), certified)
-        return replace(found, choices=found.choices.to(scores.dtype))
+        return Support.of(vectors.to(scores.dtype), weights.to(scores.dtype))
     if solver != "active_set":
         raise ValueError(f"unknown solver {solver!r}: choose decomposition or active_set")
-    size = scores.size(1)
-    if budget is not None:
-        check_budget(budget, size)
     oracle = bits_oracle if budget is None else budget_oracle(budget)
     found = sparsemap(torch.cat((scores, torch.zeros_like(scores)), dim=1), oracle)
-    return Support(found.choices[:, :size], found.weights, found.batch, found.certified)
+    return replace(found, choices=found.choices[:, : scores.size(1)])
 
 
 def level_sets(mean: Tensor) -> tuple[Tensor, Tensor]:

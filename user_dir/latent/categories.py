@@ -55,10 +55,7 @@ def topk_entmax(scores: Tensor, k: int, alpha: float | Tensor) -> Support:
         best, ids = scores.topk(k, dim=1)
     best = best.to(working_dtype(scores.dtype))
     weights = entmax_weights(best, alpha)
-    if k < choices:
-        certified = is_certified(best, weights, alpha)
-    else:
-        certified = torch.ones_like(best[:, 0], dtype=torch.bool)
+    certified = is_certified(best, weights, alpha) | (k >= choices)
     return Support.of(ids, weights.to(scores.dtype), certified)
 
 

@@ -18,8 +18,6 @@ from torch.nn import functional
 from ..entmax.reference import working_dtype
 from .support import LossFunction, Support, check_inputs, check_scores, marginalise
 
-_MAX_BITS = 16
-
 
 class Categories:
     """Softmax over n choices, given scores (B, n); a choice is an index."""
@@ -46,7 +44,7 @@ class Categories:
     def everything(self) -> Support:
         """All n choices of every example, with their probabilities."""
         ids = torch.arange(self.scores.size(1), device=self.scores.device).expand_as(self.scores)
-        return Support.of(ids, self.log_probabilities.exp().to(self.scores.dtype), _all_true(self.scores))
+        return Support.of(ids, self.log_probabilities.exp().to(self.scores.dtype))
 
     def relaxed(self, temperature: float) -> Tensor:
         """Gumbel-softmax samples (B, n), near one-hot vectors (Jang et al. 2017, equation 2)."""
@@ -80,17 +78,15 @@ class Bits:
         return (functional.softplus(scores) - scores * scores.sigmoid()).sum(1).to(self.scores.dtype)
 
     def everything(self) -> Support:
-        """All 2^D vectors of every example, with their probabilities; raises ValueError if D > 16."""
+        """All 2^D vectors of every example, with their probabilities."""
         batch, size = self.scores.shape
-        if size > _MAX_BITS:
-            raise ValueError(f"a dense sum over {size} bits has 2^{size} terms; at most {_MAX_BITS} bits")
         digits = torch.arange(size, device=self.scores.device)
         numbers = torch.arange(2**size, device=self.scores.device).unsqueeze(1)
         vectors = (numbers >> digits & 1).to(self.scores)
         odds = (1 - 2 * vectors) * _working(self.scores).unsqueeze(1)
         log_probabilities = -functional.softplus(odds).sum(2)
         weights = log_probabilities.exp().to(self.scores.dtype)
-        return Support.of(vectors.expand(batch, -1, -1), weights, _all_true(self.scores))
+        return Support.of(vectors.expand(batch, -1, -1), weights)
 
     def relaxed(self, temperature: float) -> Tensor:
         """Samples (B, D) between 0 and 1: the binary Gumbel-softmax (Maddison et al. 2017, appendix B)."""
@@ -106,10 +102,6 @@ class Bits:
 def _working(scores: Tensor) -> Tensor:
     """The scores in the dtype to compute in: half precision in float32."""
     return scores.to(working_dtype(scores.dtype))
-
-
-def _all_true(scores: Tensor) -> Tensor:
-    return torch.ones(scores.size(0), dtype=torch.bool, device=scores.device)
 
 
 Family = Union[Categories, Bits]
@@ -131,14 +123,8 @@ class RunningMean(nn.Module):
         self.register_buffer("mean", torch.zeros(()))
         self.register_buffer("seen", torch.zeros((), dtype=torch.bool))
 
-    def forward(self) -> Tensor:
-        """The mean so far, without gradient."""
-        return self.mean
-
     def update(self, losses: Tensor) -> None:
-        """Include the losses of a batch; an empty one has no mean, and changes nothing."""
-        if losses.numel() == 0:
-            return
+        """Include the losses of a batch."""
         mean = losses.detach().mean()
         self.mean = torch.where(self.seen, self.momentum * self.mean + (1 - self.momentum) * mean, mean)
         self.seen = torch.ones_like(self.seen)
@@ -151,7 +137,7 @@ def sfe(loss_function: LossFunction, family: Family, *inputs: Tensor, baseline: 
     """
     choices = family.sample()
     losses = _losses(loss_function, family, choices, inputs)
-    estimate = _with_score(losses, baseline().to(losses), family.log_prob(choices))
+    estimate = _with_score(losses, baseline.mean.to(losses), family.log_prob(choices))
     baseline.update(losses)
     return estimate
 

@@ -46,42 +46,28 @@ def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tens
     if not torch.jit.is_scripting():
         return log_mixture_operator(logits, weights, row, rows)[0]
     check_pairs(logits, weights, row, rows)
-    return torch.log(sum_of_pairs(weighted_softmax(logits, weights), row, rows))
+    return torch.log(mixture_of(logits, weights, row, rows))
 
 
-# ------------------------------------------------------------------------------- pairs, in plain torch
-
-
-def check_pairs(values: Tensor, weights: Tensor, row: Tensor, rows: int) -> None:
-    """Raise ValueError unless a weight and a row belong to each of N vectors; TorchScript can compile it.
+def check_pairs(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> None:
+    """Raise ValueError unless a weight and a row belong to each of N logits; TorchScript can compile it.
 
     The kernel trusts these sizes: it would read and write beyond the ends of shorter tensors. The gradient of
     a weight that is 0 would be 0 / 0.
-
-    Args:
-        values: (N, …), logits or the features they are made of.
-        weights, row, rows: see :func:`log_mixture`.
     """
-    shape = values.shape[:1]
-    if values.dim() != 2 or weights.shape != shape or row.shape != shape:
+    shape = logits.shape[:1]
+    if logits.dim() != 2 or weights.shape != shape or row.shape != shape:
         # as lists, which TorchScript can print too
-        shapes = f"{list(values.shape)}, {list(weights.shape)} and {list(row.shape)}"
-        raise ValueError("values, weights and row must be (N, …), (N,) and (N,), not " + shapes)
-    if weights.device != values.device or row.device != values.device:
-        raise ValueError("values, weights and row must be on one device")
+        shapes = f"{list(logits.shape)}, {list(weights.shape)} and {list(row.shape)}"
+        raise ValueError("logits, weights and row must be (N, V), (N,) and (N,), not " + shapes)
+    if weights.device != logits.device or row.device != logits.device:
+        raise ValueError("logits, weights and row must be on one device")
     if row.is_cuda:  # looking at them would synchronise with the device
         return
-    row = row.long()  # narrow integers would wrap the number that they are compared with
-    wrong = (row < 0) | (row >= rows)
-    if bool(wrong.any()) or bool((row[1:] < row[:-1]).any()):
+    if bool(((row < 0) | (row >= rows)).any()) or bool((row[1:] < row[:-1]).any()):
         raise ValueError(f"row must ascend from 0 to {rows - 1}, so that the pairs of a row are together")
     if bool((weights <= 0).any()):
         raise ValueError(f"weights must be positive, not {weights.min()}; leave out pairs of weight 0")
-
-
-def first_pairs(row: Tensor, rows: int) -> Tensor:
-    """The first pair of each row, and N: (R + 1,)."""
-    return torch.searchsorted(row.long().contiguous(), torch.arange(rows + 1, device=row.device))
 
 
 def weighted_softmax(logits: Tensor, weights: Tensor) -> Tensor:
@@ -89,28 +75,14 @@ def weighted_softmax(logits: Tensor, weights: Tensor) -> Tensor:
     return torch.softmax(logits, 1).mul_(weights.to(logits.dtype).unsqueeze(1))
 
 
-def sum_of_pairs(weighted: Tensor, row: Tensor, rows: int) -> Tensor:
+def mixture_of(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tensor:
     """The sum of each row's pairs (R, V), at least the smallest normal number."""
-    total = torch.zeros(rows, weighted.size(1), dtype=weighted.dtype, device=weighted.device)
+    weighted = weighted_softmax(logits, weights)
+    total = torch.zeros(rows, logits.size(1), dtype=logits.dtype, device=logits.device)
     return total.index_add_(0, row, weighted).clamp_min_(1e-37 if total.dtype == torch.float32 else 1e-300)
 
 
-def gradients_of_pairs(
-    weighted: Tensor, total: Tensor, weights: Tensor, row: Tensor, grad: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The gradients of logits and weights, in few passes over (N, V), which are most of the cost.
-
-    With g (R, V) the gradient of the result, q_n = π_n softmax(z_n) the weighted distributions (N, V), m the
-    total, that is the mixture (R, V), and c_n = q_n g/m: the gradient
-    of z_n is c_n − q_n Σ_v c_nv / π_n, and that of π_n is Σ_v c_nv / π_n.
-    """
-    grad_logits = (grad / total).index_select(0, row).mul_(weighted)
-    grad_weights = grad_logits.sum(1) / weights.to(grad.dtype)
-    grad_logits.addcmul_(weighted, grad_weights.unsqueeze(1), value=-1)
-    return grad_logits, grad_weights.to(weights.dtype)
-
-
-# ------------------------------------------------------------------------------- the kernel for a CPU
+# ---------------------------------------------------------------------------------------- operators
 
 
 def suits(logits: Tensor) -> bool:
@@ -119,27 +91,25 @@ def suits(logits: Tensor) -> bool:
     return on_cpu and has_native("cpu") and kernels.available()
 
 
+def run_kernel(name: str, logits: Tensor, weights: Tensor, row: Tensor, *tensors: Tensor) -> None:
+    """Run ``mixture_forward`` or ``mixture_backward``.
+
+    Args:
+        tensors: the numbers per pair and the mixture; the log-probabilities, or their gradient and those of
+            logits and weights. It writes what :func:`new_results` made, or the last two.
+    """
+    rows = len(tensors[1])
+    first = torch.searchsorted(row.contiguous(), torch.arange(rows + 1))  # first pair of each row, and N
+    problem = [tensor.contiguous() for tensor in (logits, weights.to(logits.dtype), first)]
+    contiguous = [tensor.contiguous() for tensor in tensors]
+    sizes = rows, logits.size(1)
+    kernels[name, logits.dtype](*addresses(*problem), *sizes, *addresses(*contiguous))
+
+
 def new_results(logits: Tensor, rows: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
     """What the forward writes: log-probabilities and mixture (R, V), and two numbers per pair (N, 2)."""
     log_p = logits.new_empty(rows, size)
     return log_p, torch.empty_like(log_p), logits.new_empty(len(logits), 2)
-
-
-def run_kernel(name: str, logits: Tensor, weights: Tensor, first: Tensor, *tensors: Tensor) -> None:
-    """Run ``mixture_forward`` or ``mixture_backward``; all tensors are contiguous.
-
-    Args:
-        logits, weights: z (N, V) and π (N,), in the order of their rows.
-        first: (R + 1,), the first pair of each row, and N.
-        tensors: the numbers per pair and the mixture; the log-probabilities, or their gradient and those of
-            logits and weights. It writes what :func:`new_results` made, or the last two.
-    """
-    assert all(x.is_contiguous() for x in (logits, weights, first, *tensors)), "the kernel ignores strides"
-    problem = (*addresses(logits, weights, first), len(first) - 1, logits.size(1))
-    kernels[name, logits.dtype](*problem, *addresses(*tensors))
-
-
-# ---------------------------------------------------------------------------------------- operators
 
 
 def _forward(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -147,11 +117,9 @@ def _forward(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> tuple[T
     check_pairs(logits, weights, row, rows)
     log_p, mixture, pairs = new_results(logits, rows, logits.size(1))
     if suits(logits):
-        same = weights.to(logits.dtype).contiguous()
-        first = first_pairs(row, rows)
-        run_kernel("mixture_forward", logits.contiguous(), same, first, pairs, mixture, log_p)
+        run_kernel("mixture_forward", logits, weights, row, pairs, mixture, log_p)
         return log_p, mixture, pairs
-    total = sum_of_pairs(weighted_softmax(logits, weights), row, rows)
+    total = mixture_of(logits, weights, row, rows)
     return log_p.copy_(total.log()), mixture.copy_(total), pairs.zero_()
 
 
@@ -163,14 +131,17 @@ def _setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor
 def _backward(
     logits: Tensor, weights: Tensor, row: Tensor, mixture: Tensor, pairs: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor]:
-    if not suits(logits):
-        found = gradients_of_pairs(weighted_softmax(logits, weights), mixture, weights, row, grad)
-        return found[0].contiguous(), found[1]
-    logits, same = logits.contiguous(), weights.to(logits.dtype).contiguous()
-    grads = torch.empty_like(logits), torch.empty_like(same)
-    kept = pairs.contiguous(), mixture.contiguous(), grad.contiguous()
-    run_kernel("mixture_backward", logits, same, first_pairs(row, len(mixture)), *kept, *grads)
-    return grads[0], grads[1].to(weights.dtype)
+    if suits(logits):
+        grads = logits.new_empty(logits.shape), logits.new_empty(weights.shape)
+        run_kernel("mixture_backward", logits, weights, row, pairs, mixture, grad, *grads)
+        return grads[0], grads[1].to(weights.dtype)
+    # With q_n = π_n softmax(z_n), mixture m and c_n = q_n grad / m, the gradient of π_n is Σ_v c_nv / π_n,
+    # and that of z_n is c_n − q_n Σ_v c_nv / π_n; in few passes over (N, V), which are most of the cost.
+    weighted = weighted_softmax(logits, weights)
+    grad_logits = (grad / mixture).index_select(0, row).mul_(weighted)
+    grad_weights = grad_logits.sum(1) / weights.to(grad.dtype)
+    grad_logits.addcmul_(weighted, grad_weights.unsqueeze(1), value=-1)
+    return grad_logits.contiguous(), grad_weights.to(weights.dtype)
 
 
 log_mixture_backward = define_operator(

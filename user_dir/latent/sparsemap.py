@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -48,32 +47,30 @@ def sparsemap(
         raise ValueError(f"unregularised must be between 0 and {parts - 1}, not {unregularised}")
     if max_iterations is None:
         max_iterations = 10 * parts + 100
-    structures, weights, batch, certified = [], [], [], []
-    for example, row in enumerate(scores):
+    structures, weights, certified = [scores.new_zeros(0, parts)], [scores.new_zeros(0)], []
+    for row in scores:
         active = _ActiveSet(row.detach().double().cpu(), oracle, parts - unregularised)
         certified.append(active.run(max_iterations))
         active.drop_rounding(scores.dtype)
-        # p = Q s + constant on the support, so the gradient is that of Q s.
+        # p = Q s + constant on the support, for the scores s of its structures; the gradient is that of Q s.
         working = row.to(working_dtype(row.dtype))
         found = active.structures.to(working)
         moved = found @ working
-        curvature = active.curvature().to(working)
-        weights.append((active.weights.to(working) + curvature @ (moved - moved.detach())).to(row.dtype))
+        slope = active.inverse[1:, 1:].to(working) @ (moved - moved.detach())
+        weights.append((active.weights.to(working) + slope).to(row.dtype))
         structures.append(found.to(row.dtype))
-        batch.append(torch.full((len(found),), example, device=scores.device))
-    return Support(
-        torch.cat(structures) if structures else scores.new_zeros(0, parts),
-        torch.cat(weights) if weights else scores.new_zeros(0),
-        torch.cat(batch) if batch else torch.zeros(0, dtype=torch.long, device=scores.device),
-        torch.tensor(certified, dtype=torch.bool, device=scores.device),
-    )
+    counts = torch.tensor([len(found) for found in structures[1:]], dtype=torch.long)
+    batch = torch.arange(len(scores)).repeat_interleave(counts).to(scores.device)
+    proven = torch.tensor(certified, dtype=torch.bool, device=scores.device)
+    return Support(torch.cat(structures), torch.cat(weights), batch, proven)
 
 
 class _ActiveSet:
     """Structures S and their weights p, changed one structure at a time until p is optimal.
 
     ``inverse`` is that of [[0, 1ᵀ], [1, K]], with K the inner products of S: the system of the optimality
-    conditions. It exists because S is kept affinely independent.
+    conditions. It exists because S is kept affinely independent. Without its first row and column it is Q,
+    the derivative of the weights by the structures' scores.
     """
 
     def __init__(self, scores: Tensor, oracle: Oracle, regularised: int):
@@ -105,10 +102,6 @@ class _ActiveSet:
                 return
             self._drop(int(index))
             self._optimise_weights()
-
-    def curvature(self) -> Tensor:
-        """Q (|S|, |S|), the derivative of the weights by the structures' scores."""
-        return self.inverse[1:, 1:]
 
     def _hold(self, structures: Tensor, weights: Tensor) -> None:
         """Set S and p."""
@@ -157,14 +150,11 @@ class _ActiveSet:
 
     def _best(self, scores: Tensor) -> Tensor:
         """The oracle's answer; raises ValueError if it is no vector of 0 and 1."""
-        answer = torch.as_tensor(self.oracle(scores), device=scores.device)
-        if answer.shape != scores.shape:
+        answer = torch.as_tensor(self.oracle(scores)).to(scores)
+        if answer.shape != scores.shape or not bool(((answer == 0) | (answer == 1)).all()):
             raise ValueError(
-                f"the oracle's answer has shape {tuple(answer.shape)}, not {tuple(scores.shape)}"
+                f"the oracle must answer with {len(scores)} numbers 0 or 1, not {answer.tolist()}"
             )
-        answer = answer.to(scores)
-        if not bool(((answer == 0) | (answer == 1)).all()):
-            raise ValueError("the oracle's answer is no structure: it has entries that are not 0 or 1")
         return answer
 
 
@@ -195,53 +185,3 @@ def budget_oracle(budget: int) -> Oracle:
         return torch.cat((bits, ~bits)).to(scores.dtype)
 
     return best
-
-
-@dataclass(frozen=True)
-class LinearChain:
-    """The best sequence of states, by the Viterbi algorithm.
-
-    Its parts are the states at each step (steps · states), followed by the transitions between neighbouring
-    steps ((steps − 1) · states · states, from state i to state j). Only the states are regularised if
-    ``transitions`` is passed to :func:`.sparsemap.sparsemap` as ``unregularised``.
-    """
-
-    steps: int
-    states: int
-
-    @property
-    def transitions(self) -> int:
-        """The number of parts that are transitions."""
-        return (self.steps - 1) * self.states * self.states
-
-    @property
-    def parts(self) -> int:
-        """The number of parts."""
-        return self.steps * self.states + self.transitions
-
-    def __call__(self, scores: Tensor) -> Tensor:
-        """The best sequence (parts,) for scores (parts,); raises ValueError if their number is wrong."""
-        if scores.shape != (self.parts,):
-            raise ValueError(f"the chain has {self.parts} parts, but scores are {tuple(scores.shape)}")
-        unary, binary = scores.split((self.steps * self.states, self.transitions))
-        unary = unary.view(self.steps, self.states)
-        binary = binary.view(self.steps - 1, self.states, self.states)
-        best, origins = unary[0], []
-        for step in range(1, self.steps):
-            best, origin = (best.unsqueeze(1) + binary[step - 1]).max(0)
-            best = best + unary[step]
-            origins.append(origin)
-        path = [int(best.argmax())]
-        for origin in reversed(origins):
-            path.append(int(origin[path[-1]]))
-        return self.structure(path[::-1])
-
-    def structure(self, path: list[int], dtype: torch.dtype = torch.float64) -> Tensor:
-        """The parts (parts,) of a sequence of states."""
-        unary = torch.zeros(self.steps, self.states, dtype=dtype)
-        binary = torch.zeros(self.steps - 1, self.states, self.states, dtype=dtype)
-        for step, state in enumerate(path):
-            unary[step, state] = 1
-            if step:
-                binary[step - 1, path[step - 1], state] = 1
-        return torch.cat((unary.flatten(), binary.flatten()))

@@ -29,14 +29,16 @@ class Support:
     certified: Tensor
 
     @classmethod
-    def of(cls, choices: Tensor, weights: Tensor, certified: Tensor) -> Support:
+    def of(cls, choices: Tensor, weights: Tensor, certified: Tensor | None = None) -> Support:
         """Keep the candidates of each example whose weight exceeds 0.
 
         Args:
             choices: (B, K) indices or (B, K, D) vectors.
             weights: (B, K).
-            certified: (B,).
+            certified: (B,), by default all.
         """
+        if certified is None:
+            certified = torch.ones(len(weights), dtype=torch.bool, device=weights.device)
         batch, candidate = (weights > 0).nonzero(as_tuple=True)
         return cls(choices[batch, candidate], weights[batch, candidate], batch, certified)
 

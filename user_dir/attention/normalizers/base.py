@@ -93,11 +93,8 @@ def register(normalizer: _Class) -> _Class:
     """Add a normalizer to :data:`NORMALIZERS`; a decorator.
 
     Raises:
-        ValueError: it lacks a description, or the name is taken; the message names it.
+        ValueError: the name is taken.
     """
-    for attribute in ("name", "title", "equation", "source"):
-        if not vars(normalizer).get(attribute):
-            raise ValueError(f"the normalizer {normalizer.__name__} lacks its own {attribute}")
     if normalizer.name in NORMALIZERS:
         raise ValueError(f"there is already a normalizer {normalizer.name!r}; give it another name")
     NORMALIZERS[normalizer.name] = normalizer

@@ -88,21 +88,13 @@ class FixedPatterns(Normalizer):
 
     def forward(self, inputs: AttentionInputs, backend: str) -> Tuple[Tensor, Optional[Tensor]]:
         """See the base class."""
-        fixed, value, length = self.heads, inputs.value, inputs.key.size(2)
-        others = AttentionInputs(
-            inputs.query[:, fixed:],
-            inputs.key[:, fixed:],
-            value[:, fixed:],
-            inputs.alpha,
-            inputs.key_padding_mask,
-            inputs.attn_mask,
-            inputs.causal,
-            inputs.dropout,
-            inputs.need_weights,
-        )
+        query, key, value, alpha, padding, mask, causal, dropout, need_weights = inputs
+        fixed, length = self.heads, key.size(2)
+        q, k, v = query[:, fixed:], key[:, fixed:], value[:, fixed:]
+        others = AttentionInputs(q, k, v, alpha, padding, mask, causal, dropout, need_weights)
         output, weights = attend(others, backend)
-        patterns = fixed_patterns(inputs.key_padding_mask, length, fixed, value)
-        patterns = patterns.expand(value.size(0), fixed, inputs.query.size(2), length)
+        patterns = fixed_patterns(padding, length, fixed, value)
+        patterns = patterns.expand(value.size(0), fixed, query.size(2), length)
         output = torch.cat([torch.matmul(patterns, value[:, :fixed]), output], dim=1)
         if weights is not None:
             weights = torch.cat([patterns, weights], dim=1)

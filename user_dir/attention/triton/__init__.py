@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType
-from typing import Optional, Tuple
+from typing import Optional
 
 import torch
 from torch import Tensor
@@ -13,25 +13,57 @@ from torch import Tensor
 from ...entmax import has_native, self_check
 from ...entmax.operators import constant_in_graphs
 from ..dense import dense_attention
-from ..inputs import AttentionInputs, Backend
+from ..fused import FusedKernel, Gradients, Saved, empty_output, in_heads, is_learning
+from ..inputs import AttentionInputs, KernelInputs
 
 # For which the kernels are faster than dense attention. On an H200 they take 0.6 of its time at 32 keys and
 # 1.9 times as long at 128, but a third of it in a decoding step; in 16 bits they are faster at any length.
 MOST_KEYS_IN_FLOAT32 = 64
 
 
-class TritonKernels(Backend):
-    """One kernel forward, one or two backward; used by ``auto`` only after the self-check."""
+@constant_in_graphs
+def unavailable() -> Optional[str]:
+    """Why there are no kernels; None if there are."""
+    if torch.version.hip is None and has_native("cuda"):
+        return None
+    return "fused kernels for cuda need an NVIDIA GPU, triton, and ENTMAX_BACKEND not to be reference"
 
-    name, device = "fused", "cuda"
 
-    def unavailable(self) -> Optional[str]:
-        """See the base class."""
-        return unavailable()
+class TritonAttention(FusedKernel):
+    """Computes in float32 and saves λ, one float32 by row, and for long rows which tiles have weights.
+
+    ``auto`` uses it only after the self-check. The values of α are not checked, which would synchronise with
+    the device: an α below 1 gives NaN.
+    """
+
+    device = "cuda"
+    unavailable = staticmethod(unavailable)
+    operator, seeds, parts_dtype = "attention_triton", 2**31 - 1, torch.float32
+    dtypes = (torch.float16, torch.bfloat16, torch.float32)
 
     def unsupported(self, inputs: AttentionInputs) -> Optional[str]:
         """See the base class."""
-        return unavailable() or kernel_module().KERNEL.unsupported(inputs)
+        query, key, value, _, _, attn_mask, _, dropout, need_weights = inputs
+        reason = super().unsupported(inputs)
+        if reason is not None:
+            return reason
+        kernels = kernel_module()
+        if query.size(3) > kernels.MAX_HEAD_DIM:
+            return f"head dimension {query.size(3)} exceeds {kernels.MAX_HEAD_DIM}"
+        if attn_mask is not None:
+            return "on a GPU it supports no attn_mask"
+        if dropout >= 1:
+            return "dropout leaves no weights"
+        tensors = [tensor for tensor in inputs[:4] if isinstance(tensor, Tensor)]
+        if need_weights and (is_learning(*tensors) or not kernels.is_step(query, key, dropout)):
+            most = kernels.STEP_KEYS
+            return f"on a GPU it returns attention weights only in decoding steps of at most {most} keys"
+        batch, heads, _, head_dim = query.shape
+        rows = kernels.RESIDENT
+        span = rows * max(batch * heads * head_dim, *(each.stride(2) for each in (query, key, value)))
+        if span >= 2**31:
+            return f"a tile of {rows} rows spans {span} elements; offsets within a tile have 32 bits"
+        return None
 
     def is_preferred(self, inputs: AttentionInputs) -> bool:
         """See the base class."""
@@ -42,17 +74,37 @@ class TritonKernels(Backend):
         supported = super().is_preferred(inputs)
         return supported and passes_check(query.device, query.dtype, int(query.size(-1)))
 
-    def compute(self, inputs: AttentionInputs) -> Tuple[Tensor, Optional[Tensor]]:
+    def forward(
+        self, inputs: KernelInputs, need_weights: bool, save: bool, fixed_sizes: bool = False
+    ) -> tuple[Tensor, Optional[Tensor], Saved]:
         """See the base class."""
-        return kernel_module().KERNEL.compute(inputs)
+        kernels, output = kernel_module(), empty_output(inputs.query)
+        if not save and kernels.is_step(inputs.query, inputs.key, inputs.dropout):
+            return output, kernels.step(inputs, in_heads(output), need_weights), ()
+        lam = self.saved_like(inputs)
+        flags = kernels.call(inputs).forward(inputs, in_heads(output), lam)
+        return output, None, (lam,) if fixed_sizes else (lam, flags)
+
+    def backward(
+        self,
+        inputs: KernelInputs,
+        saved: Saved,
+        grad: Tensor,
+        grad_weights: Optional[Tensor],
+        need_alpha: bool,
+    ) -> Gradients:
+        """See the base class."""
+        query, key, value = [torch.empty_like(each) for each in inputs[:3]]
+        call = kernel_module().call(inputs)
+        parts = call.backward(inputs, grad, (query, key, value), saved, need_alpha)
+        return query, key, value, parts
+
+    def saved_like(self, inputs: KernelInputs) -> Tensor:
+        """λ; see the base class."""
+        return inputs.query.new_empty(inputs.query.shape[:3], dtype=torch.float32)
 
 
-@constant_in_graphs
-def unavailable() -> Optional[str]:
-    """Why there are no kernels; None if there are."""
-    if torch.version.hip is None and has_native("cuda"):
-        return None
-    return "fused kernels for cuda need an NVIDIA GPU, triton, and ENTMAX_BACKEND not to be reference"
+KERNEL = TritonAttention()
 
 
 def kernel_module() -> ModuleType:
@@ -85,7 +137,7 @@ def _problems(
         alpha = torch.tensor(self_check.ALPHAS).view(-1, 1, 1)
         padding = torch.arange(keys) < torch.tensor([[0], [keys // 3]])
         given = padding, queries == keys, queries == 1
-        kernel, plain = (partial(_outputs, each, *given) for each in (module.KERNEL.compute, dense_attention))
+        kernel, plain = (partial(_outputs, each, *given) for each in (KERNEL.compute, dense_attention))
         yield kernel, plain, [*drawn, alpha]
 
 

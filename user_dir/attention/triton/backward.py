@@ -10,11 +10,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ...entmax.triton_solver import or_one
+from ...entmax.triton_solver import epsilon_of, or_one
 from .forward import RUN_TIME, STRIDES
 from .tiles import (
     dropped,
-    epsilon,
     list_by_flags,
     load_numbers,
     load_rows,
@@ -23,7 +22,6 @@ from .tiles import (
     scores_of,
     store_numbers,
     store_rows,
-    visible_to,
     weights_and_terms,
     weights_at,
 )
@@ -55,7 +53,7 @@ def backward_queries(
     """
     batch, head, both, tile = place_of(heads, query_tiles, CAUSAL)
     first = tile * M
-    eps = epsilon(alpha, head, alphas)
+    eps = epsilon_of(alpha, head % alphas, tl.float32)
     q += (batch * q_batch + head * q_head) * UNIT
     k += (batch * k_batch + head * k_head) * UNIT
     v += (batch * v_batch + head * v_head) * UNIT
@@ -69,7 +67,7 @@ def backward_queries(
     q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
     do_tile = load_rows(do, first, queries, do_row * UNIT, head_dim, M, D, WHOLE)
     row_lam = load_numbers(lam, first, queries, float("inf"), M)
-    visible = visible_to(first, keys, M, CAUSAL)
+    visible = tl.minimum(keys, first + M) if CAUSAL else keys
     count = (visible + N - 1) // N
     if flags is not None:
         slots = (key_tiles + slot_tiles - 1) // slot_tiles
@@ -96,10 +94,7 @@ def backward_queries(
             g = product(do_tile, tl.trans(v_tile), PRECISION)
             g = dropped(g, seed, threshold, inverse_share, both * queries + first, start, M, N, DROPOUT)
             z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
-            if partial is not None:
-                _, w, terms = weights_and_terms(z, row_lam, eps, COARSE)
-            else:
-                _, w = weights_at(z, row_lam, eps, COARSE)
+            _, w, terms = weights_and_terms(z, row_lam, eps, partial is not None, COARSE)
             mass = tl.sum(w, 1)
             centre = tl.where(total == 0, tl.sum(w * g, 1) / or_one(mass), centre)
             total += mass
@@ -139,7 +134,7 @@ def backward_keys(
     """
     batch, head, both, tile = place_of(heads, key_tiles, False)
     start = tile * N
-    eps = epsilon(alpha, head, alphas)
+    eps = epsilon_of(alpha, head % alphas, tl.float32)
     q += (batch * q_batch + head * q_head) * UNIT
     k += (batch * k_batch + head * k_head) * UNIT
     v += (batch * v_batch + head * v_head) * UNIT
@@ -210,7 +205,7 @@ def backward_short(
     ``partial`` (batch × heads,): the head's contribution to the gradient of α; None if α needs no gradient.
     """
     batch, head, both, _ = place_of(heads, 1, False)
-    eps = epsilon(alpha, head, alphas)
+    eps = epsilon_of(alpha, head % alphas, tl.float32)
     q += (batch * q_batch + head * q_head) * UNIT
     k += (batch * k_batch + head * k_head) * UNIT
     v += (batch * v_batch + head * v_head) * UNIT
@@ -302,11 +297,7 @@ def _weights_and_grads(
     """p, w, g, and the terms of α's gradient if TERMS, of M queries and N keys; p and g after dropout."""
     z = scores_of(q_tile, k_tile, first, first_key, keys, padding, scale, M, N, CAUSAL, PRECISION)
     g = product(do_tile, tl.trans(v_tile), PRECISION)
-    if TERMS:
-        p, w, terms = weights_and_terms(z, row_lam, eps, COARSE)
-    else:
-        p, w = weights_at(z, row_lam, eps, COARSE)
-        terms = w
+    p, w, terms = weights_and_terms(z, row_lam, eps, TERMS, COARSE)
     p = dropped(p, seed, threshold, inverse_share, row + first, first_key, M, N, DROPOUT)
     g = dropped(g, seed, threshold, inverse_share, row + first, first_key, M, N, DROPOUT)
     return p, w, g, terms

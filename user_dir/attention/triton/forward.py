@@ -13,6 +13,7 @@ from ...entmax.triton_solver import (
     LOG2_E,
     MAX_LAST,
     coarse_powers,
+    epsilon_of,
     first_width,
     greatest_lam,
     halley_step,
@@ -27,7 +28,6 @@ from ...entmax.triton_solver import (
 )
 from .tiles import (
     dropped,
-    epsilon,
     list_by_maxima,
     load_numbers,
     load_rows,
@@ -39,7 +39,6 @@ from .tiles import (
     scores_of,
     store_numbers,
     store_rows,
-    visible_to,
     weights_at,
 )
 
@@ -64,7 +63,7 @@ def forward_short(
     """M queries of a head with at most N keys, in one tile: the output, and λ of each query."""
     batch, head, both, tile = place_of(heads, query_tiles, False)
     first = tile * M
-    eps = epsilon(alpha, head, alphas)
+    eps = epsilon_of(alpha, head % alphas, tl.float32)
     q += (batch * q_batch + head * q_head) * UNIT
     k += (batch * k_batch + head * k_head) * UNIT
     v += (batch * v_batch + head * v_head) * UNIT
@@ -74,36 +73,23 @@ def forward_short(
     if DROPOUT:
         seed = tl.load(seed)
 
-    visible = visible_to(first, keys, M, CAUSAL)
+    visible = tl.minimum(keys, first + M) if CAUSAL else keys
     # Under a causal mask, the first queries see few keys, which a narrower tile holds.
     HALVINGS: tl.constexpr = (2 if N >= 4 * M else (1 if N >= 2 * M else 0)) if CAUSAL else 0
     for halvings in tl.static_range(HALVINGS + 1):
         too_wide = 0 if halvings == HALVINGS else N >> (halvings + 1)
         if True if HALVINGS == 0 else (visible > too_wide) & (visible <= N >> halvings):
-            _attend(
-                q, q_row * UNIT, k, k_row * UNIT, v, v_row * UNIT, o, o_row * UNIT, lam + both * queries,
-                first, both * queries + first, queries, keys, head_dim, padding, scale, eps, seed, threshold,
-                inverse_share, M, N >> halvings, D, WHOLE, CAUSAL, DROPOUT, PRECISION, COARSE,
-            )  # fmt: skip
-
-
-@triton.jit
-def _attend(
-    q, q_stride, k, k_stride, v, v_stride, o, o_stride, lam,
-    first, row, queries, keys, head_dim, padding, scale, eps, seed, threshold, inverse_share,
-    M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr,
-    CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
-):  # fmt: skip
-    """M queries from ``first`` on, which see only the first N keys; ``row`` is that of :func:`.kept`."""
-    q_tile = load_rows(q, first, queries, q_stride, head_dim, M, D, WHOLE)
-    k_tile = load_rows(k, 0, keys, k_stride, head_dim, N, D, WHOLE)
-    z = scores_of(q_tile, k_tile, first, 0, keys, padding, scale, M, N, CAUSAL, PRECISION)
-    p, row_lam = solve(z, keys, eps, M, True, COARSE)
-    store_numbers(lam, row_lam, first, queries, M)
-    p = dropped(p, seed, threshold, inverse_share, row, 0, M, N, DROPOUT)
-    v_tile = load_rows(v, 0, keys, v_stride, head_dim, N, D, WHOLE)
-    output = product(p.to(v_tile.dtype), v_tile, PRECISION)
-    store_rows(o, output.to(o.dtype.element_ty), first, queries, o_stride, head_dim, M, D, WHOLE)
+            WIDTH: tl.constexpr = N >> halvings
+            q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
+            k_tile = load_rows(k, 0, keys, k_row * UNIT, head_dim, WIDTH, D, WHOLE)
+            z = scores_of(q_tile, k_tile, first, 0, keys, padding, scale, M, WIDTH, CAUSAL, PRECISION)
+            p, row_lam = solve(z, keys, eps, M, True, COARSE)
+            store_numbers(lam + both * queries, row_lam, first, queries, M)
+            row = both * queries + first
+            p = dropped(p, seed, threshold, inverse_share, row, 0, M, WIDTH, DROPOUT)
+            v_tile = load_rows(v, 0, keys, v_row * UNIT, head_dim, WIDTH, D, WHOLE)
+            output = product(p.to(v_tile.dtype), v_tile, PRECISION)
+            store_rows(o, output.to(o.dtype.element_ty), first, queries, o_row * UNIT, head_dim, M, D, WHOLE)
 
 
 # ------------------------------------------------------------------------- rows longer than a tile
@@ -134,7 +120,7 @@ def forward_long(
     """
     batch, head, both, tile = place_of(heads, query_tiles, CAUSAL)
     first = tile * M
-    eps = epsilon(alpha, head, alphas)
+    eps = epsilon_of(alpha, head % alphas, tl.float32)
     q += (batch * q_batch + head * q_head) * UNIT
     k += (batch * k_batch + head * k_head) * UNIT
     v += (batch * v_batch + head * v_head) * UNIT
@@ -148,21 +134,26 @@ def forward_long(
     if DROPOUT:
         seed = tl.load(seed)
     q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
-    visible = visible_to(first, keys, M, CAUSAL)
+    visible = tl.minimum(keys, first + M) if CAUSAL else keys
     visible_tiles = (visible + N - 1) // N
     there = first + tl.arange(0, M) < queries
     if eps == 0:
-        row_lam = _log_sum(
-            q_tile, k, k_row * UNIT, scratch, slot_tiles, first, visible, keys, head_dim, padding, scale,
-            M, N, D, WHOLE, CAUSAL, PRECISION,
-        )  # fmt: skip
+        top = tl.full([M], float("-inf"), tl.float32)
+        slot_top = top
+        mass = tl.zeros([M], tl.float32)
+        for start in range(0, visible, N):
+            k_tile = load_rows(k, start, keys, k_row * UNIT, head_dim, N, D, WHOLE)
+            z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
+            slot_top = note_maxima(scratch, slot_top, z, start, slot_tiles * N, M)
+            new_top = tl.maximum(top, tl.max(z, 1))
+            base = tl.where(new_top == float("-inf"), 0.0, new_top)
+            mass = mass * tl.exp2((top - base) * LOG2_E)
+            mass += tl.sum(tl.exp2((z - base[:, None]) * LOG2_E), 1)
+            top = new_top
+        row_lam = tl.where(top == float("-inf"), 0.0, top) + tl.log(or_one(mass))
     else:
-        top, low = _bounds(
-            q_tile, k, k_row * UNIT, scratch, slot_tiles, first, visible, keys, head_dim, padding, scale, eps,
-            M, N, D, WHOLE, CAUSAL, PRECISION, COARSE,
-        )  # fmt: skip
-        row_lam = top + _search(
-            q_tile, k, k_row * UNIT, scratch, tiles, flags, slot_tiles, top, low, there, first, visible, keys,
+        row_lam = _search(
+            q_tile, k, k_row * UNIT, scratch, tiles, flags, slot_tiles, there, first, visible, keys,
             head_dim, padding, scale, eps, M, N, D, WHOLE, CAUSAL, PRECISION, COARSE,
         )  # fmt: skip
     tl.debug_barrier()  # all have read the list, and wrote the maxima
@@ -188,34 +179,13 @@ def forward_long(
 
 
 @triton.jit
-def _log_sum(
-    q_tile, k, k_stride, maxima, slot_tiles, first, visible, keys, head_dim, padding, scale,
-    M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr,
-    CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """λ of softmax, the logarithm of the sum of exponentials; stores the maxima of slots."""
-    top = tl.full([M], float("-inf"), tl.float32)
-    total = tl.zeros([M], tl.float32)
-    slot_top = top
-    for start in range(0, visible, N):
-        k_tile = load_rows(k, start, keys, k_stride, head_dim, N, D, WHOLE)
-        z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
-        slot_top = note_maxima(maxima, slot_top, z, start, slot_tiles * N, M)
-        new_top = tl.maximum(top, tl.max(z, 1))
-        base = tl.where(new_top == float("-inf"), 0.0, new_top)
-        total = total * tl.exp2((top - base) * LOG2_E)
-        total += tl.sum(tl.exp2((z - base[:, None]) * LOG2_E), 1)
-        top = new_top
-    return tl.where(top == float("-inf"), 0.0, top) + tl.log(or_one(total))
-
-
-@triton.jit
-def _bounds(
-    q_tile, k, k_stride, maxima, slot_tiles, first, visible, keys, head_dim, padding, scale, eps,
+def _search(
+    q_tile, k, k_stride, maxima, tiles, flags, slot_tiles, there, first, visible, keys,
+    head_dim, padding, scale, eps,
     M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr,
     CAUSAL: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
-    """Each row's maximum and a lower bound of λ relative to it; stores the maxima of slots."""
+    """λ of each row for ε > 0; stores the maxima of slots."""
     best = tl.full([M, N], float("-inf"), tl.float32)
     slot_top = tl.full([M], float("-inf"), tl.float32)
     for start in range(0, visible, N):
@@ -230,17 +200,7 @@ def _bounds(
     low = tl.zeros([M], tl.float32)
     if eps <= 1:  # for larger ε, λ is bracketed, from 0 on
         _, low = solve_below_zero(best - top[:, None], tl.minimum(visible, N), eps, M, True, COARSE)
-    return top, low
 
-
-@triton.jit
-def _search(
-    q_tile, k, k_stride, maxima, tiles, flags, slot_tiles, top, low, there, first, visible, keys,
-    head_dim, padding, scale, eps,
-    M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr,
-    CAUSAL: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
-):  # fmt: skip
-    """λ of each row relative to its maximum ``top``, for ε > 0, from its lower bound ``low`` on."""
     visible_tiles = (visible + N - 1) // N
     curved = has_curvature(eps) & COARSE
     last = greatest_lam(keys, eps)
@@ -271,26 +231,19 @@ def _search(
                 mass += tl.sum(p, 1)
                 slope += tl.sum(p_slope, 1)
         low = tl.where(mass >= 1.0, row_lam, low)  # Halley's method may go beyond the solution
-        step, far, width = _next_step(mass, slope, curvature, row_lam, last, width, eps, curved, COARSE)
+        if curved:
+            step = halley_step(mass, slope, curvature, row_lam, last, eps)
+            far = tl.abs(step) > MAX_LAST
+        else:
+            step, far, width = next_step(mass, slope, row_lam, width, eps)
+            # No weights are kept for a last correction: the square of the step must be negligible.
+            far = far & worth(step, eps, COARSE)
         row_lam += step
         steps += 1
         moving = unfinished(far & there, steps)
     if eps > 1:
         row_lam = low
-    return row_lam
-
-
-@triton.jit
-def _next_step(mass, slope, curvature, lam, last, width, eps, curved, COARSE: tl.constexpr):
-    """The step of λ, whether another is needed, and the next width of the bracket."""
-    if curved:
-        step = halley_step(mass, slope, curvature, lam, last, eps)
-        far = tl.abs(step) > MAX_LAST
-    else:
-        step, far, width = next_step(mass, slope, lam, width, eps)
-        # No weights are kept for a last correction: the square of the step must be negligible.
-        far = far & worth(step, eps, COARSE)
-    return step, far, width
+    return top + row_lam
 
 
 # ------------------------------------------------------ decoding steps: one query per head, without gradients
@@ -313,7 +266,7 @@ def forward_step(
     threads of the program read.
     """
     batch, head, both, _ = place_of(heads, 1, False)
-    eps = epsilon(alpha, head, alphas)
+    eps = epsilon_of(alpha, head % alphas, tl.float32)
     columns = tl.arange(0, D)
     there = columns < head_dim
     q += (batch * q_batch + head * q_head) * UNIT

@@ -16,11 +16,12 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor
+from triton import cdiv
 
-from ..fused import FusedKernel, Gradients, Saved, empty_output, in_heads, is_learning
-from ..inputs import AttentionInputs, KernelInputs
+from ..fused import Saved
+from ..inputs import KernelInputs
 from . import backward, forward, launching, tiles
-from .launching import bucket_of, head_dim_constants, mask_of, precision, schedule, strides_of, tiles_of
+from .launching import bucket_of, head_dim_constants, mask_of, precision, schedule, strides_of
 
 # ------------------------------------------------ sizes, measured on an H200 at head dimension 64 in bfloat16
 # Dictionaries with the keys 2 and 4 are by bytes per number: float32 needs three products for one.
@@ -48,68 +49,6 @@ def is_step(query: Tensor, key: Tensor, dropout: float) -> bool:
     return query.size(2) == 1 and key.size(2) <= STEP_KEYS and dropout == 0.0
 
 
-class TritonAttention(FusedKernel):
-    """Computes in float32 and saves λ, one float32 by row, and for long rows which tiles have weights.
-
-    The values of α are not checked, which would synchronise with the device: an α below 1 gives NaN.
-    """
-
-    operator, seeds, parts_dtype = "attention_triton", 2**31 - 1, torch.float32
-    dtypes = (torch.float16, torch.bfloat16, torch.float32)
-
-    def unsupported(self, inputs: AttentionInputs) -> Optional[str]:
-        """See the base class."""
-        query, key, value, _, _, attn_mask, _, dropout, need_weights = inputs
-        reason = super().unsupported(inputs)
-        if reason is not None:
-            return reason
-        if query.size(3) > MAX_HEAD_DIM:
-            return f"head dimension {query.size(3)} exceeds {MAX_HEAD_DIM}"
-        if attn_mask is not None:
-            return "on a GPU it supports no attn_mask"
-        if dropout >= 1:
-            return "dropout leaves no weights"
-        tensors = [tensor for tensor in inputs[:4] if isinstance(tensor, Tensor)]
-        if need_weights and (is_learning(*tensors) or not is_step(query, key, dropout)):
-            return f"on a GPU it returns attention weights only in decoding steps of at most {STEP_KEYS} keys"
-        batch, heads, _, head_dim = query.shape
-        span = RESIDENT * max(batch * heads * head_dim, *(each.stride(2) for each in (query, key, value)))
-        if span >= 2**31:
-            return f"a tile of {RESIDENT} rows spans {span} elements; offsets within a tile have 32 bits"
-        return None
-
-    def forward(
-        self, inputs: KernelInputs, need_weights: bool, save: bool, fixed_sizes: bool = False
-    ) -> tuple[Tensor, Optional[Tensor], Saved]:
-        """See the base class."""
-        output = empty_output(inputs.query)
-        if not save and is_step(inputs.query, inputs.key, inputs.dropout):
-            return output, _step(inputs, in_heads(output), need_weights), ()
-        lam = self.saved_like(inputs)
-        flags = _call(inputs).forward(inputs, in_heads(output), lam)
-        return output, None, (lam,) if fixed_sizes else (lam, flags)
-
-    def backward(
-        self,
-        inputs: KernelInputs,
-        saved: Saved,
-        grad: Tensor,
-        grad_weights: Optional[Tensor],
-        need_alpha: bool,
-    ) -> Gradients:
-        """See the base class."""
-        query, key, value = [torch.empty_like(each) for each in inputs[:3]]
-        parts = _call(inputs).backward(inputs, grad, (query, key, value), saved, need_alpha)
-        return query, key, value, parts
-
-    def saved_like(self, inputs: KernelInputs) -> Tensor:
-        """λ; see the base class."""
-        return inputs.query.new_empty(inputs.query.shape[:3], dtype=torch.float32)
-
-
-KERNEL = TritonAttention()
-
-
 class Call:
     """What the kernels for tensors of these sizes share, forward and backward."""
 
@@ -122,8 +61,8 @@ class Call:
         self.drawn = (round(dropout * 2**24), 1 / (1 - dropout))
         self.key_bucket, self.query_bucket = bucket_of(keys), bucket_of(self.queries)
         self.constants = {**head_dim_constants(head_dim, dtype), "CAUSAL": causal, "DROPOUT": dropout > 0}
-        self.key_tiles = tiles_of(keys, self.tile)
-        self.slot_tiles = tiles_of(self.key_tiles, tiles.SLOTS.value)
+        self.key_tiles = cdiv(keys, self.tile)
+        self.slot_tiles = cdiv(self.key_tiles, tiles.SLOTS.value)
         self.stages = STAGES if self.constants["COARSE"] else 1
 
     def forward(self, inputs: KernelInputs, output: Tensor, lam: Tensor) -> Optional[Tensor]:
@@ -133,13 +72,13 @@ class Call:
         short = self.keys <= RESIDENT
         columns = self.key_bucket if short else self.tile
         rows = min(QUERIES[columns] if short else self.tile, self.tile, self.query_bucket)
-        tiles = tiles_of(self.queries, rows)
+        tiles = cdiv(self.queries, rows)
         arguments = [*strides, lam, tiles, *self._last(inputs)]
         if short:
             kernel = forward.forward_short
             self._launch(kernel, heads * tiles, arguments, rows, columns, unit, stages=1)
             return None
-        slots = tiles_of(self.key_tiles, self.slot_tiles)
+        slots = cdiv(self.key_tiles, self.slot_tiles)
         flags = lam.new_empty(heads, tiles, slots, dtype=torch.int8)
         scratch = lam.new_empty(heads, tiles, slots * rows + self.key_tiles)
         arguments += [flags, scratch, self.key_tiles, self.slot_tiles]
@@ -154,7 +93,7 @@ class Call:
         together = max(self.queries, self.keys) <= ONE_KERNEL[self.size]
         columns = self.key_bucket if together else self.tile
         rows = min(BACKWARD_QUERIES[columns] if together else self.tile, self.query_bucket)
-        tiles = 1 if together else tiles_of(self.queries, rows)
+        tiles = 1 if together else cdiv(self.queries, rows)
         lam, flags = (*saved, None)[:2]
         assert lam is not None
         partial = lam.new_empty(self.batch, self.heads, tiles) if need_alpha else None
@@ -166,14 +105,12 @@ class Call:
             self._launch(backward.backward_short, heads, arguments, rows, columns, unit, stages=1)
             return partial
         mean, narrow = torch.empty_like(lam), min(columns, BACKWARD_KEYS)
-        lists = None
-        if flags is not None:
-            lists = lam.new_empty(heads, tiles, tiles_of(self.keys, narrow))
+        lists = None if flags is None else lam.new_empty(heads, tiles, cdiv(self.keys, narrow))
         given, queried, keyed = strides[:16], strides[16:20], strides[20:]
 
         def shared(width: int) -> list:
             slot_tiles = self.slot_tiles * columns // width
-            return [lam, mean, flags, lists, tiles, tiles_of(self.keys, width), slot_tiles]
+            return [lam, mean, flags, lists, tiles, cdiv(self.keys, width), slot_tiles]
 
         arguments = [*given, *queried, *shared(narrow), partial, *last]
         self._launch(backward.backward_queries, heads * tiles, arguments, rows, narrow, unit, self.stages)
@@ -204,12 +141,13 @@ class Call:
 _kept_call = functools.lru_cache(maxsize=256)(Call)  # a batch has few sizes, and each in many layers
 
 
-def _call(inputs: KernelInputs) -> Call:
+def call(inputs: KernelInputs) -> Call:
+    """What the kernels for these share."""
     query, key = inputs[:2]
     return _kept_call(query.shape, key.size(2), query.dtype, inputs.causal, inputs.dropout)
 
 
-def _step(inputs: KernelInputs, output: Tensor, need_weights: bool) -> Optional[Tensor]:
+def step(inputs: KernelInputs, output: Tensor, need_weights: bool) -> Optional[Tensor]:
     """Write the output of one query per head, as a sum of products; returns the weights if needed."""
     query, key, value, alpha, padding, *_ = inputs
     batch, heads, _, head_dim = query.shape

@@ -76,11 +76,6 @@ def bucket_of(count: int) -> int:
     return max(16, 1 << (count - 1).bit_length())
 
 
-def tiles_of(count: int, size: int) -> int:
-    """The number of tiles of ``size`` rows."""
-    return -(-count // size)
-
-
 def mask_of(padding: Optional[Tensor]) -> tuple[Optional[Tensor], int]:
     """A padding mask as bytes, and its stride."""
     if padding is None:

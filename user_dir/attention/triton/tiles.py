@@ -14,7 +14,6 @@ from ...entmax.triton_solver import (
     MIN_COARSE,
     alpha_terms,
     coarse_base,
-    epsilon_of,
     fast_log2,
     power,
 )
@@ -111,12 +110,6 @@ def scores_of(
 
 
 @triton.jit
-def epsilon(alpha, head, alphas):
-    """ε = α − 1 of a head; NaN if α is out of range, which makes the head's outputs NaN."""
-    return epsilon_of(alpha, head % alphas, tl.float32)
-
-
-@triton.jit
 def weights_at(z, lam, eps, COARSE: tl.constexpr):
     """The weights p for a known λ (M) and w = p^(1−ε) on the support; includes softmax (ε = 0)."""
     if eps == 0:
@@ -128,30 +121,31 @@ def weights_at(z, lam, eps, COARSE: tl.constexpr):
 
 
 @triton.jit
-def weights_and_terms(z, lam, eps, COARSE: tl.constexpr):
-    """As :func:`weights_at`, and each weight's factor of (g − ḡ) in the gradient of α."""
-    if eps == 0:
-        log_p = z - lam[:, None]
-        p = tl.exp2(log_p * LOG2_E)
-        w = p
+def weights_and_terms(z, lam, eps, TERMS: tl.constexpr, COARSE: tl.constexpr):
+    """As :func:`weights_at`, and if TERMS each weight's factor of (g − ḡ) in the gradient of α."""
+    if TERMS:
+        if eps == 0:
+            log_p = z - lam[:, None]
+            p = tl.exp2(log_p * LOG2_E)
+            w = p
+        else:
+            p, w, log_p = power_and_log(z, lam, eps, COARSE)
+        terms = alpha_terms(p, tl.where(log_p < MIN_LOG, MIN_LOG, log_p), w, eps)
     else:
-        p, w, log_p = power_and_log(z, lam, eps, COARSE)
-    log_p = tl.where(log_p < MIN_LOG, MIN_LOG, log_p)
-    return p, w, alpha_terms(p, log_p, w, eps)
+        p, w = weights_at(z, lam, eps, COARSE)
+        terms = w
+    return p, w, terms
 
 
 @triton.jit
 def power_and_log(z, lam, eps, COARSE: tl.constexpr):
     """p and w of :func:`power`, and log p."""
-    if COARSE:
-        if (eps >= MIN_COARSE) & (eps < 1.0):
-            u = coarse_base(z, lam, eps)
-            log_u = fast_log2(u)
-            w = tl.exp2(log_u * (1.0 / eps - 1.0))
-            p = w * u
-            log_p = log_u * (1.0 / (eps * LOG2_E))
-        else:
-            p, w, log_p = exact_power_and_log(z, lam, eps)
+    if COARSE & (eps >= MIN_COARSE) & (eps < 1.0):
+        u = coarse_base(z, lam, eps)
+        log_u = fast_log2(u)
+        w = tl.exp2(log_u * (1.0 / eps - 1.0))
+        p = w * u
+        log_p = log_u * (1.0 / (eps * LOG2_E))
     else:
         p, w, log_p = exact_power_and_log(z, lam, eps)
     return p, w, log_p
@@ -171,42 +165,26 @@ def exact_power_and_log(z, lam, eps):
 
 
 @triton.jit
-def visible_to(first, keys, M: tl.constexpr, CAUSAL: tl.constexpr):
-    """How many keys a tile of M queries from ``first`` on may attend to."""
-    visible = keys
-    if CAUSAL:
-        visible = tl.minimum(keys, first + M)
-    return visible
-
-
-@triton.jit
 def dropped(
     x, seed, threshold, inverse_share, row, first_key, M: tl.constexpr, N: tl.constexpr, DROPOUT: tl.constexpr
 ):
-    """A tile of weights, or of their gradients, after dropout; arguments as for :func:`kept`.
+    """A tile of weights, or of their gradients, after dropout.
+
+    What is kept depends on the seed, the row and the key, but not on the tiling. ``row`` is the index of the
+    first query among the queries of all heads. Four adjacent keys share a draw.
 
     In a loop, its users stand under a condition, although one that always holds: without it, Triton 3.7 fails
     to compile the reshaped numbers beside loads that it makes ahead.
     """
     if DROPOUT:
-        keep = kept(seed, threshold, row, first_key, M, N)
-        x = tl.where(keep, x * inverse_share, 0.0)
+        rows = row + tl.arange(0, M)
+        group = (first_key // 4 + tl.arange(0, N // 4))[None, :] + tl.zeros([M, N // 4], tl.int32)
+        low = (rows & 0x7FFFFFFF).to(tl.int32)[:, None] + tl.zeros([M, N // 4], tl.int32)
+        high = (rows >> 31).to(tl.int32)[:, None] + tl.zeros([M, N // 4], tl.int32)
+        a, b, c, d = tl.philox(seed, group, low, high, high * 0, PHILOX_ROUNDS)
+        bits = tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (M, N))
+        x = tl.where((bits >> 8).to(tl.int32) >= threshold, x * inverse_share, 0.0)
     return x
-
-
-@triton.jit
-def kept(seed, threshold, row, first_key, M: tl.constexpr, N: tl.constexpr):
-    """Mask of the weights that dropout keeps: a function of seed, row and key, independent of the tiling.
-
-    ``row`` is the index of the first query among the queries of all heads. Four adjacent keys share a draw.
-    """
-    rows = row + tl.arange(0, M)
-    group = (first_key // 4 + tl.arange(0, N // 4))[None, :] + tl.zeros([M, N // 4], tl.int32)
-    low = (rows & 0x7FFFFFFF).to(tl.int32)[:, None] + tl.zeros([M, N // 4], tl.int32)
-    high = (rows >> 31).to(tl.int32)[:, None] + tl.zeros([M, N // 4], tl.int32)
-    a, b, c, d = tl.philox(seed, group, low, high, high * 0, PHILOX_ROUNDS)
-    bits = tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (M, N))
-    return (bits >> 8).to(tl.int32) >= threshold
 
 
 # ----------------------------------------------------------------------------- tiles without weights
