@@ -57,6 +57,7 @@ def head(sentences: list[dict], attention: str, layer: int, number: int, lists: 
     densities, entropies, eos, punctuation = [], [], [], []
     all_pairs = all_positive = 0
     offsets: dict[int, list[float]] = {-1: [], 0: [], 1: []}
+    attended = []
     merging, merging_split, inside, asked, declared = [], [], [], [], []
     histogram = [0] * 20
     for sentence in sentences:
@@ -72,6 +73,7 @@ def head(sentences: list[dict], attention: str, layer: int, number: int, lists: 
                 else:
                     assert p[q][k] == 0
             entropies.append(entropy(p[q]))
+            attended.append(sum(weight > 0 for weight in p[q]))
             eos.append(math.fsum(p[q][k] for k in range(len(keys)) if keys[k] == "</s>"))
             marks = [k for k in range(len(keys)) if is_punctuation(keys[k].lstrip("▁"))]
             punctuation.append(math.fsum(p[q][k] for k in marks))
@@ -110,6 +112,7 @@ def head(sentences: list[dict], attention: str, layer: int, number: int, lists: 
         "density_std": math.sqrt(mean([(density - average) ** 2 for density in densities])),
         "density_histogram": histogram,
         "entropy": mean(entropies),
+        "keys_per_query": mean(attended),
         "confidence_previous": mean(offsets[-1]),
         "confidence_current": mean(offsets[0]),
         "confidence_next": mean(offsets[1]),

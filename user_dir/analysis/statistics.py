@@ -52,8 +52,7 @@ STATISTICS: dict[str, Statistic] = {}
 def statistic(measure: Callable[[Attention], Values | None]) -> Callable[[Attention], Values | None]:
     """Register a function as a statistic of heads: its name is the column's, its docstring the definition.
 
-    The function has an :class:`Attention` and returns :data:`Values`, or None if it is not defined for the
-    layer.
+    The function has an :class:`Attention` and returns :data:`Values`, or None where it is not defined.
     """
     text = " ".join(measure.__doc__.split()).removesuffix(".")
     STATISTICS[measure.__name__] = Statistic(measure, text[0].lower() + text[1:])
@@ -61,14 +60,10 @@ def statistic(measure: Callable[[Attention], Values | None]) -> Callable[[Attent
 
 
 def support(weights: Tensor, possible: Tensor) -> tuple[Tensor, Tensor]:
-    """Number of keys that a head attends to, over all queries of a sentence.
+    """Number of weights strictly above 0, (B, H), and of pairs, (B,), whose quotient is the density.
 
-    ``possible`` (B, T, S) masks the existing pairs of query and key.
-
-    Returns:
-        The number of weights strictly above 0, (B, H), and the number of pairs, (B,). Their quotient is the
-        density. With s source and t target tokens there are s² pairs in the encoder, t(t + 1)/2 in decoder
-        self-attention and s·t in context attention.
+    ``possible`` (B, T, S) masks the existing pairs of query and key: with s source and t target tokens s² in
+    the encoder, t(t + 1)/2 in decoder self-attention and s·t in context attention.
     """
     attended = (weights > 0) & possible[:, None]
     return attended.sum((2, 3)), possible.sum((1, 2))
@@ -93,6 +88,12 @@ def entropies(weights: Tensor) -> Tensor:
 def entropy(attention: Attention) -> Values:
     """Entropy of a query's attention in nats, mean over queries."""
     return entropies(attention.weights), attention.queries
+
+
+@statistic
+def keys_per_query(attention: Attention) -> Values:
+    """Number of keys with a weight above 0, mean over queries."""
+    return (attention.weights > 0).sum(-1), attention.queries
 
 
 @statistic
