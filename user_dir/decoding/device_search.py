@@ -119,7 +119,7 @@ class DeviceSearch:
             if self._arena.moves != moves:  # the others, and recorded steps, have lost their memory
                 self._states.clear()
                 self._replays.clear()
-                self._recorder.forget()
+                self._recorder = Recorder(self._device)
             self._states[shape] = state
         return self._states[shape]
 
