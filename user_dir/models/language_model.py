@@ -19,11 +19,11 @@ from .heads import SparseHeads
 from .layers import AdaptivelySparseDecoder, output_normalizer
 from .settings import (
     Configured,
+    OutputSettings,
     alpha_settings,
     as_namespace,
     flattened,
     make_settings,
-    output_settings,
     register,
     setting,
 )
@@ -38,7 +38,7 @@ LanguageModelSettings = make_settings(
         setting("decoder_input_dim", Optional[int], None, "decoder input dimension"),
         setting("decoder_output_dim", Optional[int], None, "decoder output dimension"),
         *alpha_settings(),
-        *output_settings(),
+        *flattened(OutputSettings),
     ],
 )
 SIZES = {

@@ -1,6 +1,7 @@
 """Context attention as a latent alignment: a word's probability, summed over source positions."""
 
 import math
+from dataclasses import dataclass
 from typing import Dict, List, Optional, Tuple
 
 import torch
@@ -15,7 +16,7 @@ from ..entmax.reference import entmax_forward
 from ..errors import UserError
 from ..latent import log_mixture
 from .layers import AdaptivelySparseDecoder, linear, use_onednn
-from .settings import alpha_configs, setting
+from .settings import alpha_configs, described
 
 
 class LatentAlignment(nn.Module):
@@ -197,31 +198,24 @@ class LatentAlignmentDecoder(AdaptivelySparseDecoder):
         return x
 
 
-def latent_settings() -> list:
+@dataclass
+class LatentSettings:
     """The settings of ``--latent-alignment``."""
-    return [
-        setting(
-            "latent_alignment",
-            bool,
-            False,
-            "the top context attention, of one head, is a distribution over source positions that is summed "
-            "out exactly",
-        ),
-        setting(
-            "latent_alignment_alpha",
-            Optional[float],
-            None,
-            "the constant α of this distribution, such as 2 for sparsemax (default: set or learned like that "
-            "of decoder context attention)",
-        ),
-        setting("latent_alignment_top_k", int, 4, "the most positions per target word in this sum"),
-        setting(
-            "latent_alignment_soft",
-            bool,
-            False,
-            "attend to the expected source position instead of summing: a baseline of equal size",
-        ),
-    ]
+
+    latent_alignment: bool = described(
+        False,
+        "the top context attention, of one head, is a distribution over source positions that is summed "
+        "out exactly",
+    )
+    latent_alignment_alpha: Optional[float] = described(
+        None,
+        "the constant α of this distribution, such as 2 for sparsemax (default: set or learned like that "
+        "of decoder context attention)",
+    )
+    latent_alignment_top_k: int = described(4, "the most positions per target word in this sum")
+    latent_alignment_soft: bool = described(
+        False, "attend to the expected source position instead of summing: a baseline of equal size"
+    )
 
 
 def latent_alignment(args) -> bool:

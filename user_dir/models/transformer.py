@@ -11,17 +11,17 @@ from torch import Tensor
 
 from ..errors import UserError
 from .heads import SparseHeads
-from .latent_alignment import LatentAlignment, LatentAlignmentDecoder, latent_alignment, latent_settings
+from .latent_alignment import LatentAlignment, LatentAlignmentDecoder, LatentSettings, latent_alignment
 from .layers import AdaptivelySparseDecoder, AdaptivelySparseEncoder, output_normalizer
 from .settings import (
     Configured,
+    OutputSettings,
     alpha_settings,
     as_namespace,
     family,
     filled,
     flattened,
     make_settings,
-    output_settings,
     register,
     setting,
 )
@@ -35,8 +35,8 @@ TransformerSettings = make_settings(
         setting("decoder_embed_dim", Optional[int], None, "decoder embedding dimension"),
         setting("decoder_ffn_embed_dim", Optional[int], None, "decoder embedding dimension for FFN"),
         *alpha_settings(),
-        *output_settings(),
-        *latent_settings(),
+        *flattened(OutputSettings),
+        *flattened(LatentSettings),
         setting(
             "int8",
             bool,
