@@ -12,7 +12,7 @@ from torch import Tensor
 from ..errors import UserError
 from .heads import SparseHeads
 from .latent_alignment import LatentAlignment, LatentAlignmentDecoder, LatentSettings, latent_alignment
-from .layers import AdaptivelySparseDecoder, AdaptivelySparseEncoder, output_normalizer
+from .layers import AdaptivelySparseDecoder, AdaptivelySparseEncoder
 from .settings import (
     Configured,
     OutputSettings,
@@ -92,12 +92,9 @@ class AdaptivelySparseTransformerModel(Configured, SparseHeads, TransformerModel
         """Build the model for ``task``; raises UserError for settings that contradict each other."""
         args = as_namespace(args)
         fill_in(args)
-        output = output_normalizer(args)
         model = super().build_model(args, task)
-        model.resolved = args
         model.set_up_heads(args)
         model.int8 = bool(args.int8)
-        model.decoder.output_normalizer = output
         # A dataset with alignments is used to train alignment.
         model.trains_alignment = bool(getattr(getattr(task, "cfg", None), "load_alignments", False))
         return model
