@@ -187,15 +187,6 @@ def test_every_weight_counts():
             parameter.copy_(kept)
 
 
-def test_translations_longer_than_the_first_table_of_sinusoids():
-    """Of 1024 positions; the rows of a new one are those of the first."""
-    model = Weights(peaked(PRE_NORM))
-    short = search(model, sentences(1))
-    (found,) = search(model, sentences(1), longest=1200, shortest=1100, beam=1)
-    assert len(found[0]["tokens"]) > 1100
-    assert_equal(search(model, sentences(1)), short)
-
-
 def test_what_is_out_of_range_is_an_error():
     model = Weights(peaked(f"{PRE_NORM} --encoder-learned-pos --max-source-positions 8"))
     for token in (-1, len(dictionary())):

@@ -54,8 +54,7 @@ class DeviceSearch:
         self._states: dict[Shape, State] = {}
         self._replays: dict[Shape, Callable[[], None]] = {}
         symbols = torch.arange(generator.vocab_size, device=self._device)
-        self._is_end, self._suppressed = symbols == self._end, torch.zeros_like(symbols, dtype=torch.bool)
-        self._rules = torch.zeros_like(symbols, dtype=scores)
+        self._is_end, self._rules = symbols == self._end, torch.zeros_like(symbols, dtype=scores)
 
     @torch.inference_mode(False)
     @torch.no_grad()
@@ -74,24 +73,27 @@ class DeviceSearch:
             ValueError: no translation was found, because the model's scores are not finite.
             NotRecorded: see there.
         """
-        translations: list[list[dict]] = [[] for _ in net_input["src_tokens"]]
-        state = self._begin(net_input, longest, begin)
-        sentences = list(range(len(translations)))  # that have a place in the state
+        state, translations = self._begin(net_input, longest, begin), {}
         for step in range(longest + 1):
             if step == state.shape.positions:
-                state = self._state(state.shape._replace(positions=2 * step))
+                state = self._state(state.shape._replace(positions=2 * step), state.sentences)
                 state.clear(step)
             self._run(state, is_last=step == longest or step + 1 == state.shape.positions)
             if step % EVERY == EVERY - 1:
                 finished = state.finished.tolist()
                 if all(finished):
                     break
-                state, sentences = self._without_finished(state, sentences, finished, step + 1, translations)
-        self._collect(state, dict(enumerate(sentences)), step + 1, translations)
-        if [] in translations:
-            number = translations.index([]) + 1
-            raise ValueError(f"sentence {number} of the batch has no translation: scores are NaN or infinite")
-        return translations
+                going = [place for place in range(len(state.sentences)) if not finished[place]]
+                if bucket(len(going), LEAST_SENTENCES) * SMALLER <= state.shape.sentences:
+                    translations |= self._made(state, step + 1)  # of which the unfinished are replaced later
+                    state = self._moved(state, going, step + 1)
+        translations |= self._made(state, step + 1)
+        for number in range(len(translations)):
+            if not translations[number]:
+                raise ValueError(
+                    f"sentence {number + 1} of the batch has no translation: scores are NaN or infinite"
+                )
+        return [translations[number] for number in range(len(translations))]
 
     # ---------------------------------------------------------------------------------- between steps
 
@@ -101,18 +103,17 @@ class DeviceSearch:
         encoded = self._model.encoder.forward_torchscript(net_input)
         self._decoder.copies.refresh()
         room = bucket(len(source), LEAST_SENTENCES), bucket(source.size(1), LEAST_SOURCE), LEAST_POSITIONS
-        state = self._state(Shape(*room))
+        state = self._state(Shape(*room), list(range(len(source))))
         context = self._decoder.context(encoded["encoder_out"][0])
         state.begin(encoded["encoder_padding_mask"][0], context, begin, (generator.min_len, longest))
         self._rules.zero_()[generator.unk] = -generator.unk_penalty
         self._rules[generator.pad] = -torch.inf
-        self._suppressed.fill_(False)
         if generator.token_indices_to_suppress is not None:
-            for symbol in generator.token_indices_to_suppress.tolist():
-                self._suppressed[symbol] = True
+            self._rules[generator.token_indices_to_suppress.tolist()] = -torch.inf
         return state
 
-    def _state(self, shape: Shape) -> State:
+    def _state(self, shape: Shape, sentences: list[int]) -> State:
+        """The state of a shape, for the sentences with these numbers."""
         if shape not in self._states:
             moves = self._arena.moves
             state = State(self._arena, self._sizes, shape)
@@ -121,6 +122,7 @@ class DeviceSearch:
                 self._replays.clear()
                 self._recorder = Recorder(self._device)
             self._states[shape] = state
+        self._states[shape].sentences = sentences
         return self._states[shape]
 
     def _run(self, state: State, is_last: bool) -> None:
@@ -141,45 +143,22 @@ class DeviceSearch:
             except RuntimeError as error:
                 raise NotRecorded(one_line(error)) from None
 
-    def _without_finished(
-        self,
-        state: State,
-        sentences: list[int],
-        finished: list[bool],
-        steps: int,
-        translations: list[list[dict]],
-    ) -> tuple[State, list[int]]:
-        """The state of the unfinished sentences, in less memory if that is worth while.
-
-        Args:
-            state: after so many ``steps``.
-            sentences: their numbers.
-            finished: which of them are.
-            steps: see ``state``.
-            translations: gets the hypotheses of sentences that are left out.
-        """
-        going = [place for place in range(len(sentences)) if not finished[place]]
+    def _moved(self, state: State, going: list[int], steps: int) -> State:
+        """The state after so many steps of the sentences at some places alone, in less memory."""
         room = bucket(len(going), LEAST_SENTENCES)
-        if room * SMALLER > state.shape.sentences:
-            return state, sentences
-        done = {place: number for place, number in enumerate(sentences) if finished[place]}
-        self._collect(state, done, steps, translations)
-        smaller = self._state(state.shape._replace(sentences=room))
+        sentences = [state.sentences[place] for place in going]
+        smaller = self._state(state.shape._replace(sentences=room), sentences)
         kept = torch.tensor(going + going[:1] * (room - len(going)), device=self._device)
         state.moved_to(smaller, kept, steps)
         smaller.finished[len(going) :] = True
-        return smaller, [sentences[place] for place in going]
+        return smaller
 
-    def _collect(
-        self, state: State, places: dict[int, int], steps: int, translations: list[list[dict]]
-    ) -> None:
-        """Read the hypotheses of the sentences at these places into ``translations``, by their numbers."""
+    def _made(self, state: State, steps: int) -> dict[int, list[dict]]:
+        """The hypotheses of a state after so many steps, by the numbers of their sentences."""
         generator = self._generator
         power = generator.len_penalty if generator.normalize_scores else 0.0
         may_fail = self._model.decoder.output_normalizer.alpha() != 1
-        made = state.hypotheses(list(places), steps, self._end, power, may_fail)
-        for place, hypotheses in made.items():
-            translations[places[place]] = hypotheses
+        return dict(zip(state.sentences, state.hypotheses(steps, self._end, power, may_fail)))
 
     # ------------------------------------------------------------------------------------------- a step
 
@@ -203,7 +182,7 @@ class DeviceSearch:
     def _candidates(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """Scores, symbols and parents (B, 2·K) of the best continuations; parents count within a sentence."""
         early, late = state.step < state.shortest, state.step >= state.longest
-        banned = self._suppressed | (self._is_end & early) | (~self._is_end & late)
+        banned = (self._is_end & early) | (~self._is_end & late)
         scores = self._scores(state) + self._rules.masked_fill(banned, -torch.inf)
         wanted = 2 * state.beam
         best, symbols = scores.topk(wanted)

@@ -70,11 +70,12 @@ class State:
     begin with those of fewer, so nothing is copied when translations grow.
 
     Attributes:
+        sentences: the numbers of those that have a place here; others fill the shape.
         step: int64 (1,), the position that comes next.
         shortest, longest: int64 (1,), limits of the position of an end.
         tokens: (B, K), the last symbols.
         totals: (B, K), log-probabilities.
-        finished: (B,), sentences that are not searched any more, and those that only fill the shape.
+        finished: (B,), sentences that are not searched any more, and those that fill the shape.
         counts: int64 (B,), how many ended hypotheses there are.
         end_steps, end_parents, end_totals: (B, K), positions, parents and log-probabilities of these.
         symbols, parents, scores: (T, R), of each position: what was chosen, from which of the K, and its
@@ -88,6 +89,7 @@ class State:
 
     def __init__(self, arena: Arena, sizes: Sizes, shape: Shape):
         self.shape, (sentences, source, positions) = shape, shape
+        self.sentences: list[int] = []
         self.beam, self.rows = sizes.beam, sentences * sizes.beam
         beams, history = (sentences, sizes.beam), (positions, self.rows)
         view, integer, both, device = arena.view, torch.int64, 2 * sizes.channels, arena.device
@@ -174,48 +176,40 @@ class State:
         smaller.clear(steps)
         smaller._keep_places(0, steps)
 
-    def hypotheses(
-        self, places: list[int], steps: int, end: int, power: float, may_fail: bool
-    ) -> dict[int, list[dict[str, Tensor]]]:
-        """The ended hypotheses of the sentences at these places, on the host, best first.
+    def hypotheses(self, steps: int, end: int, power: float, may_fail: bool) -> list[list[dict[str, Tensor]]]:
+        """The ended hypotheses of each sentence, on the host, best first.
 
         Args:
-            places: of sentences.
             steps: how many positions there are.
             end: the symbol that ends a hypothesis.
             power: scores are divided by the length, with the end, to this power.
             may_fail: a probability of 0 is one; otherwise it is that of a sentence whose scores are NaN.
         """
-        at = torch.tensor(places, dtype=torch.int64)
         counts, end_steps, end_parents, end_totals = (
-            ends.cpu()[at] for ends in (self.counts, self.end_steps, self.end_parents, self.end_totals)
+            ends[: len(self.sentences)].cpu()
+            for ends in (self.counts, self.end_steps, self.end_parents, self.end_totals)
         )
         exists = torch.arange(self.beam) < counts[:, None]
         if not may_fail:
             exists &= end_totals.isfinite()
         lengths, parents, totals = (ends[exists] for ends in (end_steps, end_parents, end_totals))
-        sentences = at[exists.nonzero()[:, 0]]
-        symbols, sums = self._traced(steps, sentences, lengths, parents)
+        places = exists.nonzero()[:, 0]
+        symbols, sums = self._traced(steps, places, lengths, parents)
         symbols[torch.arange(len(lengths)), lengths] = end
         sums[torch.arange(len(lengths)), lengths] = totals
         scores = totals / (lengths + 1).double().pow(power).to(totals.dtype)
         positional = sums.diff(dim=1, prepend=sums.new_zeros(len(sums), 1))
-        by_place: dict[int, list[dict[str, Tensor]]] = {place: [] for place in places}
-        for i, (place, length) in enumerate(zip(sentences.tolist(), (lengths + 1).tolist())):
-            made = hypothesis(symbols[i, :length], scores[i], positional[i, :length])
-            by_place[place].append(made)
-        for hypotheses in by_place.values():
-            hypotheses.sort(key=lambda hypothesis: -hypothesis["score"].item())
-        return by_place
+        made: list[list[dict[str, Tensor]]] = [[] for _ in self.sentences]
+        for i, (place, length) in enumerate(zip(places.tolist(), (lengths + 1).tolist())):
+            made[place].append(hypothesis(symbols[i, :length], scores[i], positional[i, :length]))
+        return [sorted(each, key=lambda hypothesis: -hypothesis["score"].item()) for each in made]
 
-    def _traced(
-        self, steps: int, sentences: Tensor, lengths: Tensor, parents: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _traced(self, steps: int, places: Tensor, lengths: Tensor, parents: Tensor) -> tuple[Tensor, Tensor]:
         """Symbols and summed log-probabilities (N, T) of hypotheses before their ends, traced backwards.
 
         Args:
             steps: how many positions there are, T.
-            sentences: (N,), the sentence of each.
+            places: (N,), the place of the sentence of each.
             lengths: (N,), symbols before its end.
             parents: (N,), the hypothesis that it ended.
         """
@@ -225,7 +219,7 @@ class State:
         whole, sums = symbols.new_zeros(len(lengths), steps), scores.new_zeros(len(lengths), steps)
         for step in range(steps - 1, -1, -1):
             rows = (step < lengths).nonzero().flatten()
-            at = step, sentences[rows], parents[rows]
+            at = step, places[rows], parents[rows]
             whole[rows, step], sums[rows, step] = symbols[at], scores[at]
             parents[rows] = before[at]
         return whole, sums

@@ -98,7 +98,9 @@ def search(
     if not bool(((tokens >= 0) & (tokens < weights.symbols)).all()):
         raise ValueError(f"a source token is none of the {weights.symbols} of the model")
     sentences, longest, width = len(source), int(lengths.max()), settings.longest + 1
-    weights.prepare_positions(longest, width)
+    for count, most in zip((longest, width), weights.longest):
+        if count > most:
+            raise ValueError(f"{count} tokens are more than the model's {most} positions")
     starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     prefix = None if prefix is None else prefix.long().contiguous()
     prefix_length = 0 if prefix is None else prefix.size(1)
