@@ -62,8 +62,7 @@ class AlphaLog:
     def _open(self, update: int) -> int:
         """Prepare the file for training that continues from ``update``; returns the last update in it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
-        if not text:
+        if not self.path.exists():
             return -1
         if update == 0:
             names = (self.path.with_name(f"{self.path.name}.{number}") for number in itertools.count(1))
@@ -72,8 +71,8 @@ class AlphaLog:
             logger.info("--alpha-log %s is of an earlier run; kept as %s", self.path, kept)
             return -1
         # A line that was cut when the run was killed has no line end.
-        lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
-        lines = [line for line in lines if json.loads(line)["update"] <= update]
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        lines = [line for line in lines if line.endswith("\n") and json.loads(line)["update"] <= update]
         write_text(self.path, "".join(lines))
         return json.loads(lines[-1])["update"] if lines else -1
 
