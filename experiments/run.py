@@ -163,6 +163,7 @@ def average(run: Run) -> None:
 
 def make(run: Run) -> None:
     """All stages of a run whose files are not there yet; the last one writes result.json."""
+    from user_dir.analysis.results import summary
     from user_dir.checkpoints import load_checkpoint, model_name, model_settings, task_settings
     from user_dir.corpora import load_corpus
     from user_dir.translation.loading import load_model
@@ -207,7 +208,8 @@ def make(run: Run) -> None:
         losses = json_lines(run.folder / "validate.log", "valid_loss")
     direction = task["source_lang"], task["target_lang"]
     parameters = load_model(checkpoint, corpus, direction, cpu=True)[0].parameters()
-    names = ("loss", "nll_loss", "ppl", "support")
+    names = [name for name in ("loss", "nll_loss", "ppl", "support") if f"valid_{name}" in losses[-1]]
+    statistics_file = run.folder / "average.heads.json"
     figures = {
         "experiment": run.experiment,
         "run": run.name,
@@ -219,12 +221,9 @@ def make(run: Run) -> None:
         "parameters": sum(parameter.numel() for parameter in parameters),
         "averaged_epochs": run.plan.average,
         "training": training_figures(run.folder),
-        "validation": {
-            name: float(losses[-1][f"valid_{name}"]) if f"valid_{name}" in losses[-1] else None
-            for name in names
-        },
+        "validation": {name: float(losses[-1][f"valid_{name}"]) for name in names},
         "evaluation": {split: read_json(run.folder / "evaluation" / f"{split}.json") for split in splits},
-        "heads": head_figures(run.folder / "average.heads.json"),
+        "heads": summary(read_json(statistics_file)) if statistics_file.is_file() else {},
         "made": machine("experiment", seed=run.seed),
     }
     write_json(run.folder / "result.json", figures)
@@ -244,12 +243,9 @@ def training_figures(folder: Path) -> dict:
         tokens += float(line["train_wpb"]) * (int(line["train_num_updates"]) - updates)
         updates = int(line["train_num_updates"])
     sessions = read_json(folder / "training.json")
-    times = {
-        kind: sum(session[kind] for session in sessions)
-        if all(kind in session for session in sessions)
-        else None
-        for kind in ("seconds", "processor_seconds")
-    }
+    times: dict[str, float | None] = {"seconds": None, "processor_seconds": None}
+    if all(sessions):  # none was killed
+        times = {kind: sum(session[kind] for session in sessions) for kind in times}
     processor = times["processor_seconds"] if len(sessions) == 1 else None
     speeds = [float(line["wps"]) for line in lines if "wps" in line]
     speeds = speeds or [float(line["train_wps"]) for line in epochs.values()]
@@ -267,18 +263,6 @@ def training_figures(folder: Path) -> dict:
     }
 
 
-def head_figures(path: Path) -> dict:
-    """The mean α and density of the heads of each attention type."""
-    rows = read_json(path)["heads"] if path.is_file() else []
-    heads: dict[str, list[dict]] = {}
-    for row in rows:
-        heads.setdefault(row["attention"], []).append(row)
-    return {
-        kind: {f"{key}_mean": statistics.fmean(row[key] for row in mine) for key in ("alpha", "density")}
-        for kind, mine in heads.items()
-    }
-
-
 def json_lines(log: Path, key: str) -> list[dict]:
     """The JSON objects in fairseq's log, each at the end of a line, that have a key; none without a log."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
@@ -288,9 +272,8 @@ def json_lines(log: Path, key: str) -> list[dict]:
 
 def main() -> None:
     """Make what is missing of all runs, one after the other; a run that fails does not stop the others."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
     add = parser.add_argument
     add("plan", type=Path, metavar="FILE.yaml", help="experiment, such as experiments/comparison.yaml")
     what = "only runs whose NAME-seedN matches, such as '*-seed1'; may be repeated"

@@ -59,14 +59,10 @@ def experiment_tables(results: list[dict]) -> str:
         every = [result for seeds in runs.values() for result in seeds]
         tests = list(dict.fromkeys(name for each in every for name in each["evaluation"] if name != "valid"))
         for title, columns in (("scores", scores(tests, every)), ("cost and heads", costs(tests, every))):
-            rows = [
-                [
-                    name,
-                    str(len(seeds)),
-                    *(mean_and_deviation(map(number, seeds), form) for _, form, number in columns),
-                ]
-                for name, seeds in runs.items()
-            ]
+            rows = []
+            for name, seeds in runs.items():
+                cells = (mean_and_deviation(map(number, seeds), form) for _, form, number in columns)
+                rows.append([name, str(len(seeds)), *cells])
             headers = ["run", "seeds", *(header for header, _, _ in columns)]
             tables.append(f"{corpus} {direction}, {title}\n\n{markdown(rows, headers)}")
     return "\n\n".join(tables)
@@ -85,12 +81,10 @@ def scores(tests: list[str], results: list[dict]) -> list[Column]:
     if tests:
         columns.append(column("valid BLEU", ".2f", "evaluation", "valid", "bleu"))
     for name in tests or ["valid"]:
-        columns += [
-            column(f"{name} {header}", ".2f", "evaluation", name, key) for header, key in metrics.items()
-        ]
-    return with_figures(
-        columns, ("support", "tok lc"), results
-    )  # of sparse outputs, of languages with tokens
+        for header, key in metrics.items():
+            columns.append(column(f"{name} {header}", ".2f", "evaluation", name, key))
+    # of sparse outputs, and of languages with tokens
+    return with_figures(columns, ("support", "tok lc"), results)
 
 
 def costs(tests: list[str], results: list[dict]) -> list[Column]:
@@ -187,16 +181,13 @@ def run_in_shell(command: str) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     environment = {**os.environ, "PATH": path, "PYTHONIOENCODING": "utf-8"}
     words = ["bash", "-euo", "pipefail", "-c", command]
-    return subprocess.run(
-        words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, encoding="utf-8", check=True
-    ).stdout
+    return subprocess.check_output(words, cwd=ROOT, env=environment, encoding="utf-8")
 
 
 def main() -> None:
     """Print the tables of a plan, or write a page anew."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
     parser.add_argument("file", type=Path, metavar="FILE", help="experiment (.yaml) or page (.md)")
     what = "only runs whose NAME-seedN matches, such as '*-seed1'; may be repeated"
     parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help=what)

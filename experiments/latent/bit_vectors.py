@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from user_dir.commands.options import run_command
 from user_dir.latent import Bits
 
-from ._runs import main
-from ._systems import GREY_LEVELS, PIXELS, Estimator, bits_per_pixel, digits, generator, network, pixel_losses
+from .runs import main
+from .systems import GREY_LEVELS, PIXELS, Estimator, bits_per_pixel, digits, generator, network, pixel_losses
+
+FIGURE = ("negative_elbo", "−ELBO, bits per pixel", 1, ".3f")
 
 
 class Autoencoder(nn.Module):
@@ -56,7 +58,7 @@ def evaluate(model: Autoencoder, estimator: Estimator, pictures: Tensor, samples
 
 
 def train(settings: dict, system: dict, learning_rate: float, seed: int) -> dict:
-    """Fit the autoencoder; see :func:`._runs.main`."""
+    """Fit the autoencoder; see :func:`.runs.main`."""
     parts = digits()
     source = generator(seed)
     model = Autoencoder(settings)
@@ -78,10 +80,8 @@ def train(settings: dict, system: dict, learning_rate: float, seed: int) -> dict
             sums += torch.tensor([bits_per_pixel(values), calls, 1.0])
         if epoch % settings["report"] == 0:
             loss, calls = (sums[:2] / sums[2]).tolist()
-            validation = evaluate(model, estimator, parts["valid"], settings["samples"])
-            curve.append(
-                {"epoch": epoch, "loss": loss, "calls": calls, "validation": validation["negative_elbo"]}
-            )
+            valid = evaluate(model, estimator, parts["valid"], settings["samples"])["negative_elbo"]
+            curve.append({"epoch": epoch, "loss": loss, "calls": calls, "validation": valid})
     return {
         "validation": curve[-1]["validation"],
         "test": evaluate(model, estimator, parts["test"], settings["samples"]),
@@ -91,4 +91,4 @@ def train(settings: dict, system: dict, learning_rate: float, seed: int) -> dict
 
 
 if __name__ == "__main__":
-    run_command(lambda: main(__doc__, train))
+    run_command(lambda: main(__doc__, train, FIGURE))

@@ -16,8 +16,10 @@ from torch.nn import functional
 from user_dir.commands.options import run_command
 from user_dir.latent import Categories
 
-from ._runs import main
-from ._systems import Estimator, embed, generator, network
+from .runs import main
+from .systems import Estimator, embed, generator, network
+
+FIGURE = ("success", "success %", 100, ".1f")
 
 
 class Game(nn.Module):
@@ -58,11 +60,9 @@ def success(game: Game, settings: dict, concepts: Tensor, seed: int) -> float:
 
 
 def train(settings: dict, system: dict, learning_rate: float, seed: int) -> dict:
-    """Play and learn; see :func:`._runs.main`."""
-    source, concepts = (
-        generator(seed),
-        torch.randn(settings["concepts"], settings["features"], generator=generator(0)),
-    )
+    """Play and learn; see :func:`.runs.main`."""
+    source = generator(seed)
+    concepts = torch.randn(settings["concepts"], settings["features"], generator=generator(0))
     game = Game(settings)
     estimator = Estimator(system, settings["features"], Categories, settings["updates"] // 2)
     optimiser = torch.optim.Adam([*game.parameters(), *estimator.parameters()], lr=learning_rate)
@@ -95,4 +95,4 @@ def train(settings: dict, system: dict, learning_rate: float, seed: int) -> dict
 
 
 if __name__ == "__main__":
-    run_command(lambda: main(__doc__, train))
+    run_command(lambda: main(__doc__, train, FIGURE))

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, List, Optional, Union
 
 import torch
 from torch import Tensor, nn
@@ -151,6 +151,7 @@ class Alpha(nn.Module):
         self.schedule_updates = config.alpha_schedule_updates if config.scheduled else 0
         # fairseq sets it before each update and when it loads a checkpoint for training or inference.
         self.updates = 0
+        self.keys: Optional[List[Tensor]] = None  # of a Dial, while it counts
         a: Optional[nn.Parameter] = None
         if config.learned:
             a = nn.Parameter(self._initial_a(config))

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from ..attention import Alpha
 from ..entmax import has_native
 from ..errors import UserError, exit_on_user_error, one_line
+from ..models.dial import TrainingDial
 from ..models.heads import SparseHeads
 from ..models.latent_alignment import LatentAlignment
 from ..models.layers import OutputNormalizer
@@ -92,6 +93,8 @@ def _why_not_with(module: nn.Module) -> Iterator[str]:
         yield "layer drop draws on the host which layers run"
     if isinstance(module, (AdaptiveSoftmax, AdaptiveInput)):
         yield "adaptive input and softmax count the words of each band on the host"
+    if isinstance(module, TrainingDial):
+        yield "--keys-per-query counts keys on the host"
     if isinstance(module, LatentAlignment) and not module.soft:
         yield "a latent alignment counts the positions of nonzero probability on the host"
     if isinstance(module, LatentAlignment):

@@ -13,26 +13,15 @@ from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig,
 from transformers.masking_utils import bidirectional_mask_function, causal_mask_function, sdpa_mask
 
 from ..attention import Alpha, AlphaConfig, attention
+from ..attention.dial import keys_per_query
 
 NAME = "alpha_entmax"
 SETTINGS = "alpha_entmax"
 """Key of a model's config: which attention modules have α's, and how they are set."""
 
 # What models hand to an attention function that changes nothing, or that the mask has already.
-_IGNORED = {
-    "cache_position",
-    "is_causal",
-    "num_items_in_batch",
-    "output_attentions",
-    "output_hidden_states",
-    "output_router_logits",
-    "past_key_values",
-    "position_embeddings",
-    "position_ids",
-    "return_dict",
-    "sliding_window",
-    "use_cache",
-}
+_IGNORED = """cache_position is_causal num_items_in_batch output_attentions output_hidden_states return_dict
+    past_key_values output_router_logits position_embeddings position_ids sliding_window use_cache"""
 
 
 def entmax_attention(
@@ -62,20 +51,14 @@ def entmax_attention(
     Raises:
         ValueError: the module has no α, or ``kwargs`` has something that changes the scores.
     """
-    for name in sorted(kwargs.keys() - _IGNORED):
+    alpha, kind = getattr(module, "alpha", None), type(module).__name__
+    for name in sorted(kwargs.keys() - set(_IGNORED.split())):
         if kwargs[name] is not None and kwargs[name] is not False:
-            raise ValueError(
-                f"{NAME} attention cannot compute with {name}, which {type(module).__name__} has"
-            )
-    alpha = getattr(module, "alpha", None)
+            raise ValueError(f"{NAME} attention cannot compute with {name}, which {kind} has")
     if not isinstance(alpha, Alpha):
-        raise ValueError(
-            f"{type(module).__name__} has no α: call adaptively_sparse.hugging_face.sparsify(model), or "
-            "load the model by adaptively_sparse.hugging_face.load_sparsified"
-        )
-    groups = query.size(1) // key.size(1)
-    if groups > 1:
-        key, value = (x.repeat_interleave(groups, 1) for x in (key, value))
+        raise ValueError(f"{kind} has no α: call sparsify(model), or load the model by load_sparsified")
+    if key.size(1) != query.size(1):
+        key, value = (x.repeat_interleave(query.size(1) // x.size(1), 1) for x in (key, value))
     if scaling is not None:
         query = query * (scaling * query.size(-1) ** 0.5)
     padding, hidden, causal = None, None, False
@@ -85,17 +68,14 @@ def entmax_attention(
         padding = None if attention_mask is None else ~attention_mask
         is_causal = kwargs.get("is_causal")
         causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
-        if query.size(2) != key.size(2):  # the last queries of a longer text, or another text's
-            if causal and query.size(2) > 1:
-                first = key.size(2) - query.size(2)
-                hidden = torch.ones(query.size(2), key.size(2), dtype=torch.bool, device=query.device).triu(
-                    first + 1
-                )
-            causal = False
+        causal = causal and query.size(2) == key.size(2)  # a single query sees all keys
     wanted = kwargs.get("output_attentions") or getattr(module.config, "output_attentions", False)
+    needed = bool(wanted) or alpha.keys is not None
     output, weights = attention(
-        query, key, value, alpha.value(), padding, hidden, causal, dropout, need_weights=bool(wanted)
+        query, key, value, alpha.value(), padding, hidden, causal, dropout, need_weights=needed
     )
+    if alpha.keys is not None:
+        alpha.keys.append(keys_per_query(weights, padding))
     return output.transpose(1, 2).contiguous(), weights
 
 
@@ -116,21 +96,14 @@ def entmax_mask(
     (B, 1, T, S).
     """
     bidirectional = mask_function is bidirectional_mask_function
-    causal = mask_function is causal_mask_function and q_offset + q_length == kv_length
+    last = q_offset + q_length == kv_length and q_length in (1, kv_length)
+    causal = mask_function is causal_mask_function and last
     whole = attention_mask is None or attention_mask.shape == (batch_size, kv_length)
     if (bidirectional or causal) and whole and kv_offset == 0:
         return attention_mask
     kwargs |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
-    offsets = {"q_offset": q_offset, "kv_offset": kv_offset}
-    return sdpa_mask(
-        batch_size,
-        q_length,
-        kv_length,
-        mask_function=mask_function,
-        attention_mask=attention_mask,
-        **offsets,
-        **kwargs,
-    )
+    kwargs |= {"mask_function": mask_function, "attention_mask": attention_mask}
+    return sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, **kwargs)
 
 
 AttentionInterface.register(NAME, entmax_attention)
@@ -163,7 +136,7 @@ def sparsify(
         alpha = AlphaConfig(alpha_init=1.01) if alpha is None else AlphaConfig(fixed_alpha=alpha)
     if alpha.attention_normalizer != "entmax" or alpha.alpha_tying not in ("none", "layer"):
         raise ValueError("sparsify computes entmax with alpha_tying none or layer")
-    modules = dict(_attentions(model))
+    modules = dict(attentions_of(model))
     if not modules:
         raise ValueError(
             f"the attention of {type(model).__name__} does not use transformers' attention interface"
@@ -173,14 +146,12 @@ def sparsify(
     for name in names:
         inside = {each for each in modules if not name or f"{each}.".startswith(f"{name}.")}
         if not inside:
-            raise ValueError(
-                f"where names {name}, in which there is no attention; one is {next(iter(modules))}"
-            )
+            raise ValueError(f"where names {name}, in which no attention is; one is {next(iter(modules))}")
         chosen |= inside
     for name, module in modules.items():
         config = alpha if name in chosen else AlphaConfig(fixed_alpha=1.0)
         like = next(module.parameters())
-        module.alpha = Alpha(_heads(module), config).to(like.device)
+        module.alpha = Alpha(heads_of(module), config).to(like.device)
     model.set_attn_implementation(NAME)
     setattr(model.config, SETTINGS, {"alpha": asdict(alpha), "where": where if where == "all" else names})
     return model
@@ -215,7 +186,7 @@ def load_sparsified(auto_class: Any, folder: str, **options: Any) -> PreTrainedM
     return model
 
 
-def _attentions(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def attentions_of(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """The modules, by name, whose forward calls the function that the config names."""
     for name, module in model.named_modules():
         code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
@@ -223,7 +194,7 @@ def _attentions(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield name, module
 
 
-def _heads(module: Any) -> int:
+def heads_of(module: Any) -> int:
     """The number of heads, which transformers' models call by several names."""
     for owner in (module, module.config):
         for name in ("num_heads", "num_attention_heads", "n_heads"):

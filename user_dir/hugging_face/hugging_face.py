@@ -27,7 +27,7 @@ MAX_ERROR = 1e-3  # of log-probabilities, with float32's rounding in all layers
 def write_folder(checkpoint: Path, corpus: Corpus, output: Path) -> str:
     """Write a folder for ``AutoModelForSeq2SeqLM`` and ``AutoTokenizer``; returns its architecture.
 
-    A pre-norm model with softmax in every head becomes an M2M100; others bring their code. Log-probabilities
+    A model with softmax in every head becomes an M2M100; others bring their code. Log-probabilities
     are compared with those of the model before anything is written.
 
     Raises:
@@ -43,15 +43,10 @@ def write_folder(checkpoint: Path, corpus: Corpus, output: Path) -> str:
 
         exported = converted(model)
         limit = translation_limit(state, corpus).within(model.max_positions()[1])
-        exported.generation_config = GenerationConfig(
-            num_beams=5,  # as translate.py
-            early_stopping=True,
-            min_new_tokens=1,
-            max_new_tokens=limit.b + 1,  # and </s>
-            forced_eos_token_id=2,
-            bad_words_ids=[[1]],
-            **TOKENS,
-        )
+        # as translate.py; </s> is not counted in the limit
+        search = {"num_beams": 5, "early_stopping": True, "min_new_tokens": 1, "max_new_tokens": limit.b + 1}
+        search |= {"forced_eos_token_id": 2, "bad_words_ids": [[1]]}
+        exported.generation_config = GenerationConfig(**search, **TOKENS)
         exported.save_pretrained(folder)
         tokenizer_of(corpus, task, direction, model.max_positions()[0]).save_pretrained(folder)
     return type(exported).__name__
@@ -62,8 +57,6 @@ def unsupported_corpus(corpus: Corpus) -> str | None:
     description = corpus.description
     if corpus.pieces.suffix != ".model":
         return "its pieces are not of sentencepiece"
-    if description.triplets:
-        return "it is a post-editor"
     if description.normalization == "identity":
         return f"{corpus.name} has normalization: identity, and its tokenizer would not see all white space"
     if description.tokenised:
@@ -87,16 +80,15 @@ def converted(model):
         raise UserError(f"an α above {MAX_ALPHA:g} cannot be exported to transformers")
     from transformers import M2M100Config, M2M100ForConditionalGeneration
 
-    before, settings = model.encoder.layers[0].normalize_before, _settings(model)
-    if before and all((attention.alpha() == 1).all() for attention in attentions):
+    settings = _settings(model)
+    if all((attention.alpha() == 1).all() for attention in attentions):
         found = M2M100ForConditionalGeneration(M2M100Config(**settings))
     else:
         from . import modeling_adaptively_sparse as ours
 
         ours.AdaptivelySparseConfig.register_for_auto_class()
         ours.AdaptivelySparseForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
-        config = ours.AdaptivelySparseConfig(**settings, normalize_before=before)
-        found = ours.AdaptivelySparseForConditionalGeneration(config)
+        found = ours.AdaptivelySparseForConditionalGeneration(ours.AdaptivelySparseConfig(**settings))
     _fill(found.eval(), model)
     difference = largest_difference(model, found)
     if not difference <= MAX_ERROR:
@@ -154,11 +146,8 @@ def _fill(found, model) -> None:
 @torch.no_grad()
 def largest_difference(model, exported) -> float:
     """The largest difference of log-probabilities of random sentences between a model and its export."""
-    generator = torch.Generator().manual_seed(1)
-    source, target = (
-        torch.randint(4, side.embed_tokens.num_embeddings, (3, 9), generator=generator)
-        for side in (model.encoder, model.decoder)
-    )
+    generator, symbols = torch.Generator().manual_seed(1), model.encoder.embed_tokens.num_embeddings
+    source, target = torch.randint(4, symbols, (2, 3, 9), generator=generator)
     source[:, -1], target[:, 0] = 2, 2
     source[1, 5], source[1, 6:], source[2, :3] = 2, 1, 1
     expected = model.eval().get_normalized_probs(model(source, source.ne(1).sum(1), target), True)
@@ -174,12 +163,5 @@ def tokenizer_of(corpus: Corpus, task, direction: tuple[str, str], max_length: i
     with tempfile.TemporaryDirectory() as temporary:
         vocabulary = Path(temporary) / "vocab.json"
         write_json(vocabulary, {symbol: i for i, symbol in enumerate(task.source_dictionary.symbols)})
-        source, target = direction
-        return MarianTokenizer(
-            pieces,
-            pieces,
-            str(vocabulary),
-            source_lang=source,
-            target_lang=target,
-            model_max_length=max_length,
-        )
+        languages = dict(zip(("source_lang", "target_lang"), direction))
+        return MarianTokenizer(pieces, pieces, str(vocabulary), model_max_length=max_length, **languages)

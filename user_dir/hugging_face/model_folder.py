@@ -1,7 +1,6 @@
 """A trained model as a plain folder, which ``translate.py --model`` and fairseq's ``from_pretrained`` take.
 
-It has ``model.pt``, ``dict.LANGUAGE.txt``, the pieces (``spm.model`` or a BERT's vocabulary), ``corpus.yaml``
-and a ``README.md``.
+It has ``model.pt``, ``dict.LANGUAGE.txt``, the pieces or a BERT's vocabulary, ``corpus.yaml``, ``README.md``.
 """
 
 from __future__ import annotations
@@ -79,9 +78,7 @@ def write_folder(checkpoint: Path, corpus: Corpus, output: Path, dtype: torch.dt
 
 def in_precision(model: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
     """The parameters in another precision; those that share memory still do."""
-    converted = {
-        id(value): value.to(dtype) if value.is_floating_point() else value for value in model.values()
-    }
+    converted = {id(each): each.to(dtype) if each.is_floating_point() else each for each in model.values()}
     return {name: converted[id(value)] for name, value in model.items()}
 
 
@@ -95,14 +92,9 @@ def scores_of(checkpoint: Path) -> list[dict]:
 
 def model_card(state: dict, corpus: Corpus, direction: tuple[str, str], evaluations: list[dict]) -> str:
     """The README of a folder: architecture, scores, licences."""
-    parameters = sum(
-        value.numel() for value in {id(value): value for value in state["model"].values()}.values()
-    )
-    model = [
-        ["architecture", model_name(state)],
-        ["parameters", f"{parameters:,}"],
-        ["updates", num_updates(state)],
-    ]
+    tensors = {id(value): value for value in state["model"].values()}.values()
+    model = [["architecture", model_name(state)], ["updates", num_updates(state)]]
+    model.append(["parameters", f"{sum(value.numel() for value in tensors):,}"])
     metrics = {"BLEU": "bleu", "chrF": "chrf", "TER": "ter"}
     rows = [
         [each["test_set"], each["sentences"], each["beam"], *(f"{each[key]:.1f}" for key in metrics.values())]

@@ -1,6 +1,6 @@
 """The adaptively sparse Transformer for Hugging Face's transformers, in one file that goes with a model.
 
-M2M100 is fairseq's pre-norm Transformer; here attention is α-entmax, and layers may be post-norm.
+M2M100 is fairseq's pre-norm Transformer; here its attention is α-entmax.
 """
 
 import torch
@@ -8,11 +8,7 @@ from torch import nn
 from transformers import M2M100Config, M2M100ForConditionalGeneration
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.models.m2m_100.modeling_m2m_100 import (
-    M2M100Attention,
-    M2M100DecoderLayer,
-    M2M100EncoderLayer,
-)
+from transformers.models.m2m_100.modeling_m2m_100 import M2M100Attention
 
 
 def entmax(scores, alpha):
@@ -60,51 +56,8 @@ ALL_ATTENTION_FUNCTIONS.register("entmax", entmax_attention)
 ALL_MASK_ATTENTION_FUNCTIONS.register("entmax", eager_mask)
 
 
-class PostNormEncoderLayer(M2M100EncoderLayer):
-    """An encoder layer with layer norm after each part."""
-
-    def forward(self, hidden_states, attention_mask, **kwargs):
-        """As that of M2M100."""
-        x, _ = self.self_attn(hidden_states=hidden_states, attention_mask=attention_mask, **kwargs)
-        x = self.self_attn_layer_norm(hidden_states + _dropout(self, x))
-        return self.final_layer_norm(x + _feed_forward(self, x))
-
-
-class PostNormDecoderLayer(M2M100DecoderLayer):
-    """A decoder layer with layer norm after each part."""
-
-    def forward(
-        self,
-        hidden_states,
-        attention_mask=None,
-        encoder_hidden_states=None,
-        encoder_attention_mask=None,
-        past_key_values=None,
-        use_cache=True,
-        **kwargs,
-    ):
-        """As that of M2M100."""
-        kwargs["past_key_values"] = past_key_values
-        x, _ = self.self_attn(hidden_states=hidden_states, attention_mask=attention_mask, **kwargs)
-        hidden_states = self.self_attn_layer_norm(hidden_states + _dropout(self, x))
-        kwargs["key_value_states"] = encoder_hidden_states
-        x, _ = self.encoder_attn(hidden_states=hidden_states, attention_mask=encoder_attention_mask, **kwargs)
-        x = self.encoder_attn_layer_norm(hidden_states + _dropout(self, x))
-        return self.final_layer_norm(x + _feed_forward(self, x))
-
-
-def _dropout(layer, x):
-    return nn.functional.dropout(x, p=layer.dropout, training=layer.training)
-
-
-def _feed_forward(layer, x):
-    x = layer.activation_fn(layer.fc1(x))
-    x = nn.functional.dropout(x, p=layer.activation_dropout, training=layer.training)
-    return _dropout(layer, layer.fc2(x))
-
-
 class AdaptivelySparseConfig(M2M100Config):
-    """That of M2M100, and ``normalize_before``: whether layers are pre-norm."""
+    """That of M2M100."""
 
     model_type = "adaptively_sparse_transformer"
 
@@ -117,14 +70,6 @@ class AdaptivelySparseForConditionalGeneration(M2M100ForConditionalGeneration):
     def __init__(self, config):
         config._attn_implementation = "entmax"
         super().__init__(config)
-        if not config.normalize_before:
-            for side, kind in (
-                (self.model.encoder, PostNormEncoderLayer),
-                (self.model.decoder, PostNormDecoderLayer),
-            ):
-                side.layer_norm = nn.Identity()
-                for layer in side.layers:
-                    layer.__class__ = kind
         for module in self.modules():
             if isinstance(module, M2M100Attention):
                 module.register_buffer("alpha", torch.ones(module.num_heads, 1, 1))

@@ -16,6 +16,7 @@ from ..attention.length_scaling import LengthScaling
 from ..attention.normalizers import NORMALIZERS
 from ..errors import UserError, exit_on_user_error
 from ..files import write_text
+from .dial import TrainingDial
 from .layers import layers_of, output_normalizer
 from .multihead_attention import EntmaxMultiheadAttention
 from .settings import alpha_configs
@@ -124,6 +125,10 @@ class SparseHeads:
                 _set_normalizer(attention, attention_type, name)
                 if args.length_scaling:
                     attention.length_scaling = LengthScaling(attention.embed_dim, attention.num_heads)
+        self.dial = None
+        if args.keys_per_query is not None:
+            attentions = [attention for layers in self.attentions().values() for attention in layers]
+            self.dial = TrainingDial(attentions, args.keys_per_query, args.keys_per_query_max_loss)
         if args.alpha_log:
             self.alpha_log = AlphaLog(args.alpha_log, args.alpha_log_interval)
 
@@ -186,6 +191,8 @@ class SparseHeads:
             return
         self.reported = num_updates
         self.set_num_updates(num_updates)
+        if self.dial is not None:
+            self.dial.after_update(num_updates)
         if self.alignment is not None:
             log_alignment(self.alignment)
         by_type = self.attentions()

@@ -85,6 +85,15 @@ class AttentionSettings:
         "scale every query by a learned power of the logarithm of the number of keys that it sees "
         "(ASEntmax), for any --attention-normalizer",
     )
+    keys_per_query: Optional[float] = described(
+        None,
+        "move the α of each head until its queries attend to so many keys on average; α's start at "
+        "--alpha-init (with this 1.01 by default), and the loss of 100 updates is the dense model's",
+    )
+    keys_per_query_max_loss: float = described(
+        0.01,
+        "share by which the running loss may exceed the dense model's; beyond it, α's fall again",
+    )
     cuda_graphs: str = described(
         "auto",
         "replay forward, criterion and backward of a training from CUDA graphs: auto, where that is "
@@ -201,6 +210,8 @@ def alpha_configs(args) -> dict[str, AlphaConfig]:
         own = _given(args, attention_type + "_")
         void = {name for given in own for name in _VOIDS.get(given, ())}
         values = {name: value for name, value in general.items() if name not in void}
+        if getattr(args, "keys_per_query", None) is not None:  # which starts from a dense model
+            values.setdefault("alpha_init", 1.01)
         try:
             configs[attention_type] = AlphaConfig(**values | own)
         except ValueError as error:

@@ -26,7 +26,8 @@ const parts = [
   ["diversity", "Diversity of the heads", () => diversity(data),
     "Jensen–Shannon divergence between the heads of a layer, as a share of its maximum: 0 if all heads are identical, at most 1.", ofSplit],
   ["roles", "Roles", () => roles(data, choose),
-    "Heads with a recognisable function: one of their measures reaches a threshold.", ofSplit],
+    "Heads with a recognisable function: one of their measures reaches a threshold.",
+    ofSplit && data.models.some((model) => Object.keys(model.roles).length)],
   ["heads", "Every head", () => heads(data, choose),
     "All measures of all heads; L is the layer, H the head. The headers of the columns sort them.", true],
 ];

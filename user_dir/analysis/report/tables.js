@@ -22,7 +22,7 @@ function summary(data) {
     const facts = [
       ["checkpoint", update && !averaged ? `${checkpoint}, update ${whole(update)}` : checkpoint],
       ["average of", averaged && `${averaged.length} checkpoints, at the updates ${averaged.map(whole).join("; ")}`],
-      ["measured on", `${corpus}, ${subset}: ${whole(sentences)} ${sentences === 1 ? "sentence" : "sentences"}`],
+      ["measured on", `${corpus ? `${corpus}, ${subset}: ` : ""}${whole(sentences)} ${sentences === 1 ? "sentence" : "sentences"}`],
       ["languages", source && target ? `${source} → ${target}` : null],
     ];
     return html("article", { class: `card model-${index % 6}` },

@@ -78,9 +78,9 @@ def embed(choices: Tensor, weight: Tensor) -> Tensor:
 
 def network(*sizes: int) -> nn.Sequential:
     """Linear layers with ReLU between them."""
-    layers = [
-        layer for before, after in zip(sizes, sizes[1:]) for layer in (nn.Linear(before, after), nn.ReLU())
-    ]
+    layers: list[nn.Module] = []
+    for before, after in zip(sizes, sizes[1:]):
+        layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
 
@@ -99,12 +99,9 @@ def digits() -> dict[str, Tensor]:
 
 def pixel_losses(logits: Tensor, pictures: Tensor) -> Tensor:
     """−log p(x) in nats (N,) for logits of the grey levels (N, 64 · 17) of pictures (N, 64)."""
-    logits = logits.view(-1, GREY_LEVELS)
-    return (
-        functional.cross_entropy(logits, pictures.reshape(-1).long(), reduction="none")
-        .view(-1, PIXELS)
-        .sum(1)
-    )
+    levels = pictures.reshape(-1).long()
+    losses = functional.cross_entropy(logits.view(-1, GREY_LEVELS), levels, reduction="none")
+    return losses.view(-1, PIXELS).sum(1)
 
 
 def bits_per_pixel(nats: Tensor) -> float:

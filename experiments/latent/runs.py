@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,39 +11,39 @@ from pathlib import Path
 import torch
 
 from experiments.run import RUNS, unpack
-from user_dir.errors import UserError
-from user_dir.files import read_json, read_yaml, write_json
+from user_dir.files import markdown, mean_and_deviation, read_json, read_yaml, write_json
 
 FOLDER = RUNS / "latent"
 Train = Callable[[dict, dict, float, int], dict]
+Figure = tuple[str, str, float, str]
+"""A figure of the test set: its name, the header of its column, its scale and format."""
 
 
-def main(description: str, train: Train, argv=None) -> None:
-    """Make the runs of the plan on the command line that have no record yet.
+def main(description: str, train: Train, figure: Figure, argv=None) -> None:
+    """Make the runs of the plan on the command line that have no record yet, and print the table.
 
     ``train`` makes a run from the settings of the experiment and of a system, a learning rate and a seed. Of
     its results, ``validation`` is to be small.
     """
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=description, formatter_class=layout)
     add = parser.add_argument
     add("plan", type=Path, metavar="FILE.yaml", help="settings, such as experiments/latent/game.yaml")
     add("--only", action="append", metavar="SYSTEM", help="this system only; may be repeated")
-    add(
-        "--folder",
-        type=Path,
-        default=FOLDER,
-        metavar="DIR",
-        help="folder of the records (default: runs/latent)",
-    )
+    add("--folder", type=Path, default=FOLDER, metavar="DIR", help="of the records (default: runs/latent)")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     if args.folder == FOLDER:
         unpack("latent")
-    plan = read_yaml(args.plan)
-    for name in args.only or plan["systems"]:
-        system_runs(plan, name, args.folder / args.plan.stem, train)
+    plan, rows = read_yaml(args.plan), []
+    name, header, scale, form = figure
+    for system in args.only or plan["systems"]:
+        runs = system_runs(plan, system, args.folder / args.plan.stem, train)
+        score = mean_and_deviation((scale * run["test"][name] for run in runs), form)
+        calls = statistics.mean(run["calls"] for run in runs)
+        training = statistics.mean(statistics.mean(each["calls"] for each in run["curve"]) for run in runs)
+        rows.append([system, score, f"{calls:.2f}", f"{training:.2f}", f"{runs[0]['learning_rate']:g}"])
+    print(markdown(rows, ["system", header, "calls", "calls, mean of training", "learning rate"]))
 
 
 def system_runs(plan: dict, name: str, folder: Path, train: Train) -> list[dict]:
@@ -67,8 +68,3 @@ def record(plan: dict, name: str, rate: float, seed: int, folder: Path, train: T
     write_json(path, made)
     print(f"{path.stem}: validation {made['validation']:.4f}, {made['seconds']:.0f} s", flush=True)
     return made
-
-
-def missing(settings: dict, system: dict, rate: float, seed: int) -> dict:
-    """In place of a training, where only records are wanted."""
-    raise UserError(f"no record with learning rate {rate:g} and seed {seed} of {system}")

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""Time of a layer of BERT in transformers, with α learned per head, beside the same layer with softmax.
+
+    python benchmarks/bert_layer.py --threads 1
+
+The layer is BERT-base's: 12 heads of 64 dimensions, feed-forward 3,072. α's are 1.05 to 1.95 over the heads;
+*training* is forward and backward, with all gradients. Multiples are medians of those within rounds.
+"""
+
+import torch
+from measure import begin, new_parser, ratio, table, time_calls
+from transformers import BertConfig, BertModel
+
+from user_dir.attention import AlphaConfig
+from user_dir.files import write_json
+from user_dir.hugging_face import sparsify
+
+
+def main() -> None:
+    """Measure, print, and write."""
+    args = new_parser(__doc__, rounds=15).parse_args()
+    device, report = begin(args)
+    rows = []
+    for length in (128,) if args.quick else (32, 128, 256, 512):
+        torch.manual_seed(args.seed)
+        calls, x = {}, torch.randn(max(1, 1024 // length), length, 768, device=device)
+        for name in ("sdpa", "α-entmax"):
+            config = BertConfig(num_hidden_layers=1, vocab_size=10, attn_implementation="sdpa")
+            model = BertModel(config).to(device)
+            if name != "sdpa":
+                sparsify(model, AlphaConfig())
+                alpha = model.encoder.layer[0].attention.self.alpha
+                alpha.a.data = torch.logit(torch.linspace(0.05, 0.95, 12, device=device))
+            layer = model.encoder.layer[0]
+            calls[name, "forward"] = lambda layer=layer, x=x: torch.no_grad()(layer.eval())(x)
+            calls[name, "training"] = lambda layer=layer, x=x: layer.train()(x).sum().backward()
+        times = time_calls(calls, args.rounds or (3 if args.quick else 15), args.seed)
+        for what in ("forward", "training"):
+            softmax, ours = times["sdpa", what], times["α-entmax", what]
+            rows.append([length, len(x), what, *(1e3 * min(each) for each in (softmax, ours))])
+            rows[-1].append(ratio(ours, softmax))
+    headers = ["tokens", "sentences", "", "softmax (sdpa), ms", "α-entmax, ms", "×"]
+    print(table(rows, headers))
+    write_json(args.output, {**report, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

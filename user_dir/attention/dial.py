@@ -1,0 +1,97 @@
+"""The dial for sparsity: α's of heads, moved until a query attends to a given number of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Optional
+
+import torch
+from torch import Tensor, distributed
+
+from .alpha import Alpha
+
+
+def keys_per_query(weights: Tensor, key_padding_mask: Optional[Tensor] = None) -> Tensor:
+    """The number of keys with a weight above 0, mean over the queries of a batch: (H,) in float64.
+
+    Args:
+        weights: (B, H, T, S). Queries without any key do not count.
+        key_padding_mask: (B, S), true where a key is padding. Where T = S, these are taken for padded
+            queries, which do not count.
+    """
+    keys = (weights > 0).sum(-1)  # (B, H, T)
+    if key_padding_mask is not None and weights.size(2) == weights.size(3):
+        keys = keys.masked_fill(key_padding_mask[:, None], 0)
+    return keys.sum((0, 2)).double() / (keys > 0).sum((0, 2)).clamp_min(1)
+
+
+class Dial:
+    """Moves the α of each head towards a number of keys per query, as long as the loss allows it.
+
+    In the first ``HORIZON`` updates α's stay, and the mean loss is taken as that of the dense model. Then,
+    every ``EVERY`` updates, the α of a head whose queries attend to more keys goes up by ``STEP``, and that
+    of another goes down. All go down while the running loss, over about ``HORIZON`` updates, is too high.
+
+    Before an update call :meth:`prepare`, after it :meth:`observe`.
+
+    Args:
+        alphas: learned α's, which start near 1. From here on they get no gradient. Attention appends
+            :func:`keys_per_query` to ``alpha.keys`` in each forward pass, where that is not None.
+        target: keys per query, above 1.
+        max_loss: by what share of the dense model's loss the running loss may exceed it.
+
+    Raises:
+        ValueError: an argument is out of range, or no α is learned.
+    """
+
+    EVERY, HORIZON, STEP = 10, 100, 0.02
+
+    def __init__(self, alphas: Iterable[Alpha], target: float, max_loss: float):
+        if not target > 1:
+            raise ValueError(f"the number of keys per query must be above 1, not {target:g}")
+        if not max_loss >= 0:
+            raise ValueError(f"the share of the loss must be at least 0, not {max_loss:g}")
+        self.alphas = [alpha for alpha in dict.fromkeys(alphas) if alpha.a is not None]
+        if not self.alphas:
+            raise ValueError("keys per query are set by learned α's, and there are none")
+        self.target, self.max_loss = target, max_loss
+        self.loss: Optional[float] = None  # the running loss
+        self.dense_loss: Optional[float] = None
+        for alpha in self.alphas:
+            _parameter(alpha).requires_grad_(False)
+
+    def prepare(self, update: int, every: int = EVERY) -> None:
+        """Let attention count keys in the update to come, the first of which is 1, if α's move after it."""
+        due = update > self.HORIZON and update % every == 0
+        for alpha in self.alphas:
+            alpha.keys = [] if due else None
+
+    def observe(self, loss: float, update: int, updates: int = 1) -> None:
+        """Take the mean loss of the last ``updates``, of which ``update`` is the last; move α's if due."""
+        share = min(1.0, updates / min(update, self.HORIZON))
+        self.loss = loss if self.loss is None else self.loss + share * (loss - self.loss)
+        if update <= self.HORIZON or self.dense_loss is None:
+            self.dense_loss = self.loss
+        too_high = self.loss > (1 + self.max_loss) * self.dense_loss
+        for alpha in self.alphas:
+            if alpha.keys:
+                keys = torch.stack(alpha.keys).mean(0)
+                alpha.keys = None
+                if distributed.is_available() and distributed.is_initialized():
+                    distributed.all_reduce(keys)
+                    keys /= distributed.get_world_size()
+                self._move(alpha, keys, too_high)
+
+    @torch.no_grad()
+    def _move(self, alpha: Alpha, keys: Tensor, down: bool) -> None:
+        a = _parameter(alpha)
+        keys = keys if len(a) == len(keys) else keys.mean(0, keepdim=True)  # of heads that share α
+        steps = torch.where((keys > self.target) & (not down), self.STEP, -self.STEP)
+        room = alpha.high - alpha.low
+        share = ((alpha().flatten() + steps - alpha.low) / room).clamp(0.005, 0.995)
+        a.copy_(torch.logit(share) / alpha.multiplier)
+
+
+def _parameter(alpha: Alpha) -> Tensor:
+    assert alpha.a is not None
+    return alpha.a

@@ -1,0 +1,74 @@
+"""The dial of a training by fairseq: what ``--keys-per-query`` asks for."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import torch
+from fairseq.logging import metrics
+from torch import nn
+
+from ..attention import Alpha, AttentionInputs
+from ..attention.dial import Dial, keys_per_query
+from ..errors import UserError
+from .multihead_attention import EntmaxMultiheadAttention
+
+
+class TrainingDial(nn.Module):
+    """Moves the α's of attention modules by the keys of their queries and the loss of fairseq's log.
+
+    Its buffer takes the losses that it knows through checkpoints. Hooks, which count keys, are there in a
+    training only.
+
+    Args:
+        attentions: the modules of a model.
+        target, max_loss: as for :class:`~user_dir.attention.dial.Dial`.
+
+    Raises:
+        UserError: as the dial does.
+    """
+
+    searchable = True  # computes nothing in a translation
+
+    def __init__(self, attentions: list[EntmaxMultiheadAttention], target: float, max_loss: float):
+        super().__init__()
+        try:
+            self.dial = Dial((attention.alpha for attention in attentions), target, max_loss)
+        except ValueError as error:
+            raise UserError(f"--keys-per-query: {error}") from None
+        self.attentions = tuple(attentions)  # in a tuple: they are submodules of the model already
+        self.register_buffer("losses", torch.full((2,), math.nan))  # running, dense
+        self.trains = False
+
+    def after_update(self, update: int) -> None:
+        """Move α's if due, and prepare the next update; called once before the first one, too."""
+        dial = self.dial
+        if self.trains:
+            dial.observe(float(metrics.get_meter("train", "loss").val), update)
+            self.losses.copy_(torch.tensor([dial.loss, dial.dense_loss]))
+        else:
+            self.trains = True
+            known = [None if math.isnan(loss) else loss for loss in self.losses.tolist()]
+            dial.loss, dial.dense_loss = known
+            for attention in self.attentions:
+                attention.normalizer.register_forward_pre_hook(partial(_ask_for_weights, attention.alpha))
+                attention.normalizer.register_forward_hook(partial(_count, attention.alpha))
+        dial.prepare(update + 1)
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:
+        """Called by fairseq before loading: a checkpoint without a dial knows no losses."""
+        state_dict.setdefault(f"{name}.losses", self.losses)
+
+
+def _ask_for_weights(alpha: Alpha, normalizer: nn.Module, arguments: tuple[AttentionInputs, str]) -> tuple:
+    inputs, backend = arguments
+    if alpha.keys is None:
+        return arguments
+    return inputs._replace(need_weights=True), "dense" if backend == "dense" else "auto"
+
+
+def _count(alpha: Alpha, normalizer: nn.Module, arguments: tuple, result: tuple) -> None:
+    if alpha.keys is not None:
+        alpha.keys.append(keys_per_query(result[1], arguments[0].key_padding_mask))
