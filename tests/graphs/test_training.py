@@ -10,7 +10,7 @@ from trainings import LM, OURS, Training, assert_same
 
 from user_dir.graphs.recorder import Recorder
 from user_dir.graphs.shapes import StaticBatch
-from user_dir.graphs.training import Gradients, Step, training_graphs
+from user_dir.graphs.training import Gradients, training_graphs
 
 UPDATES = 10  # of two epochs
 
@@ -79,12 +79,10 @@ def test_what_a_recording_would_keep_is_read_at_every_replay(train, monkeypatch)
     """Places of inputs, gradients and loss scale do not move; a replay sees what they hold."""
     seen = []
 
-    def is_step(cell):
-        return isinstance(cell.cell_contents, Step)
-
     def watched(self, function):
         def replay():
-            (batch,) = (cell.cell_contents.batch for cell in function.__closure__ if is_step(cell))
+            cells = [cell.cell_contents for cell in function.__closure__]
+            (batch,) = (each for each in cells if isinstance(each, StaticBatch))
             inputs = [each.data_ptr() for each in batch.tokens.values()]
             gradients = [each.grad.data_ptr() for each in graphs().parameters]
             seen.append((batch.tokens["target"].shape, inputs, gradients, graphs().scale.data_ptr()))
@@ -197,7 +195,7 @@ def test_where_memory_runs_out_graphs_are_released(train, plain, monkeypatch, ca
     monkeypatch.setattr(Recorder, "run", failing)
     here = train(UPDATES)
     assert_same(here, plain(UPDATES))
-    assert not here.graphs.steps and here.logged[-1]["replayed"] == 0
+    assert not here.graphs.replays and here.logged[-1]["replayed"] == 0
     assert sum("memory ran out" in each for each in caplog.messages) == 1
 
 
@@ -222,12 +220,12 @@ def test_an_update_that_cannot_be_recorded_ends_or_is_computed_as_before(train, 
 @pytest.mark.nightly
 def test_validation_gets_the_memory_of_graphs(train, data, caplog):
     here = train(6)
-    assert here.graphs.steps
+    assert here.graphs.replays
     (sample,) = list(here.trainer.get_valid_iterator("valid").next_epoch_itr(shuffle=False))[:1]
     here.trainer.valid_step(sample)
-    assert here.graphs.steps
+    assert here.graphs.replays
     here.trainer.valid_step(sample, raise_oom=True)  # as fairseq does when memory ran out
-    assert not here.graphs.steps and "memory ran out" in caplog.text
+    assert not here.graphs.replays and "memory ran out" in caplog.text
     assert here.run(1).logged[-1]["replayed"] == 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -195,14 +194,6 @@ class Gradients:
         return bool(new)
 
 
-@dataclass
-class Step:
-    """Forward, criterion and backward of one shape: its batch, and its replay once it was recorded."""
-
-    batch: StaticBatch
-    replay: Callable[[], tuple[Tensor, dict[str, Any]]] | None = None
-
-
 class TrainingGraphs:
     """Stands in for the training step of fairseq's task, batch by batch.
 
@@ -224,7 +215,8 @@ class TrainingGraphs:
         self.parameters = [each for each in parameters if each.requires_grad]
         self.gradients = Gradients()
         self.scale = torch.ones((), device=self.device)  # of the loss; the optimizer's may change
-        self.steps: dict[Shape, Step] = {}
+        self.buffers: dict[Shape, StaticBatch] = {}
+        self.replays: dict[Shape, Callable[[], tuple[Tensor, dict[str, Any]]]] = {}
         self.recorder = Recorder(self.device)
         self.stopped = False
         self.left = 0  # batches of the present update
@@ -241,9 +233,8 @@ class TrainingGraphs:
 
     def end_update(self) -> None:
         """Log what was replayed."""
-        recorded = sum(step.replay is not None for step in self.steps.values())
         metrics.log_scalar("replayed", self.replayed / max(self.batches, 1), 1, priority=850, round=2)
-        metrics.log_scalar("graphs", recorded, 0, priority=851)
+        metrics.log_scalar("graphs", len(self.replays), 0, priority=851)
 
     def step(self, plain: Callable[[], tuple], sample: dict, optimizer, update: int) -> tuple:
         """What the task's training step returns, and the gradients it adds up; ``plain()`` is the task's."""
@@ -256,7 +247,7 @@ class TrainingGraphs:
         try:
             return self._adopted(compute())
         except torch.cuda.OutOfMemoryError:
-            if not alone or not self.steps:
+            if not alone or not self.buffers:
                 raise  # fairseq leaves out the batch
         # Not above, where the exception keeps what was computed.
         self.release("memory ran out in training")
@@ -268,6 +259,7 @@ class TrainingGraphs:
     def release(self, reason: str) -> None:
         """Go on without graphs."""
         self.stopped = True
+        self.buffers.clear()
         self._forget()
         logger.warning("going on without CUDA graphs: %s", reason)
 
@@ -285,19 +277,19 @@ class TrainingGraphs:
         return self._say(unknown) if unknown else fitting(self.shapes, shape_of(sample))
 
     def _on_buffers(self, shape: Shape, sample: dict, optimizer, update: int) -> tuple:
-        if shape not in self.steps:
-            self.steps[shape] = Step(StaticBatch(sample, shape, *self.layout))
-        step = self.steps[shape]
-        step.batch.fill(sample)
+        if shape not in self.buffers:
+            self.buffers[shape] = StaticBatch(sample, shape, *self.layout)
+        batch = self.buffers[shape]
+        batch.fill(sample)
         scaler = getattr(optimizer, "scaler", None)
         self.scale.fill_(1.0 if scaler is None else scaler.loss_scale)
         self.model.set_num_updates(update)
-        if step.replay is None:
-            loss, logged = self.recorder.run(lambda: self._compute(step.batch))
-            self._record(shape, step)
-        else:
-            loss, logged = step.replay()
+        if shape in self.replays:
+            loss, logged = self.replays[shape]()
             self.replayed += 1
+        else:
+            loss, logged = self.recorder.run(lambda: self._compute(batch))
+            self._record(shape, batch)
         if hasattr(optimizer, "_needs_sync"):
             optimizer._needs_sync = True  # fairseq's own backward sets it
         return self._returned(loss, logged, sample)
@@ -314,15 +306,14 @@ class TrainingGraphs:
         size = sentences if self.criterion.sentence_avg else words
         return loss.clone(), size, {**logged, "ntokens": words, "nsentences": sentences, "sample_size": size}
 
-    def _record(self, shape: Shape, step: Step) -> None:
-        """Record a step that was computed, and adopt its gradients before."""
+    def _record(self, shape: Shape, batch: StaticBatch) -> None:
+        """Record what was computed, and adopt its gradients before."""
         if self.gradients.adopt(self.parameters):
             self._forget()
-            self.steps[shape] = step
         if self.device.type == "cuda":
             torch.cuda.empty_cache()  # while a graph is being recorded, torch cannot free what it keeps
         try:
-            step.replay = self.recorder.record(lambda: self._compute(step.batch))
+            self.replays[shape] = self.recorder.record(lambda: self._compute(batch))
         except RuntimeError as error:
             reason = f"recording failed: {one_line(error)[:300]}"
             if self.strict:
@@ -331,7 +322,7 @@ class TrainingGraphs:
 
     def _forget(self) -> None:
         """Drop all graphs and their memory."""
-        self.steps.clear()
+        self.replays.clear()
         self.recorder = Recorder(self.device)
 
     def _say(self, reason: str) -> None:
