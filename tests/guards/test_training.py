@@ -307,6 +307,7 @@ def test_the_gradient_is_that_of_the_loss(parts):
     ("flags", "arch", "settings"),
     [
         ("", "transformer", {}),
+        ("--latent-alignment --latent-alignment-soft", "adaptively_sparse_transformer", {}),
         ("", "adaptively_sparse_transformer", {"ignore_prefix_size": 1}),
     ],
 )
