@@ -29,12 +29,9 @@ class AsOnGpu(FastGenerator):
     on_device = True
 
 
-class AligningAsOnGpu(AligningGenerator):
-    on_device = True
-
-
 SEARCH = FastGenerator, AsOnGpu, SequenceGenerator
-ALIGNMENT = AligningGenerator, AligningAsOnGpu, SequenceGeneratorWithAlignment
+ON_CPU = FastGenerator, SequenceGenerator
+ALIGNMENT = AligningGenerator, SequenceGeneratorWithAlignment
 
 
 def sources(left_pad: bool = True, whole: dict | None = None) -> dict:
@@ -44,7 +41,7 @@ def sources(left_pad: bool = True, whole: dict | None = None) -> dict:
 
 
 def searched(built, options=None, sample=None, *, kinds=SEARCH, known=True, words=None, **arguments) -> list:
-    """What our search finds in a batch, after comparing it, and that for a GPU, with fairseq's.
+    """What our first search finds in a batch, after comparing ours with fairseq's, the last of ``kinds``.
 
     ``known``: whether ours are expected to take the model; fairseq's is then taken by our generators.
     """
@@ -53,10 +50,10 @@ def searched(built, options=None, sample=None, *, kinds=SEARCH, known=True, word
     results = []
     for kind in kinds:
         generator = kind(models, words or dictionary(), **settings)
-        assert kind is kinds[2] or generator.can_search(sample) == known
+        assert kind is kinds[-1] or generator.can_search(sample, arguments.get("prefix_tokens")) == known
         results.append(generator.generate(models, sample, **arguments))
-    for ours in results[:2]:
-        assert_same(ours, results[2])
+    for ours in results[:-1]:
+        assert_same(ours, results[-1])
     return results[0]
 
 
@@ -119,7 +116,7 @@ def test_all_architectures_with_all_normalizers(arch, name):
         sample = sources(whole=editors.batch())
         found = searched(built, {}, sample, known=False, words=editors.dictionary())
     else:
-        found = searched(peaked(flags, arch=arch), known=known, kinds=ALIGNMENT)
+        found = searched(peaked(flags, arch=arch), known=known)
     assert all(len(hypotheses) == 3 for hypotheses in found)
     assert known == (NORMALIZERS[name].forward is AlphaEntmax.forward or name == "rela")
 
@@ -194,7 +191,7 @@ def test_no_ngram_is_repeated(size):
         return [len(set(each)) < len(each) for each in ngrams]
 
     options = {"max_len_b": 12, "min_len": 10}
-    ours = searched(peaked(PRE_NORM), {**options, "no_repeat_ngram_size": size})
+    ours = searched(peaked(PRE_NORM), {**options, "no_repeat_ngram_size": size}, kinds=ON_CPU)
     assert all(any(repeats(each)) for each in searched(peaked(PRE_NORM), options))
     assert not any(any(repeats(each)) for each in ours)
 
@@ -225,7 +222,7 @@ RULES = {"min_len": 4, "tokens_to_suppress": ("word3",), "unk_penalty": 1.5}
 def test_the_same_beginning(case, options):
     prefix = torch.tensor(PREFIXES[case])
     for flags in (PRE_NORM, f"{PRE_NORM} --output-alpha 1.5"):
-        found = searched(peaked(flags), options, prefix_tokens=prefix)
+        found = searched(peaked(flags), options, kinds=ON_CPU, prefix_tokens=prefix)
         for hypotheses, given in zip(found, prefix.tolist()):
             begin = [symbol for symbol in given if symbol != 1]
             for each in hypotheses:
@@ -246,7 +243,7 @@ SPARSE_CASES = {
 @pytest.mark.parametrize("case", SPARSE_CASES)
 def test_sparse_outputs(alpha, case):
     built = [peaked(f"{PRE_NORM} --output-alpha {alpha}", seed) for seed in (1, 2)]
-    found = [each for model in built for each in searched(model, SPARSE_CASES[case], kinds=ALIGNMENT)]
+    found = [each for model in built for each in searched(model, SPARSE_CASES[case])]
     if case == "fewer hypotheses":
         assert any(len(each) < 11 for each in found)
     if case == "no whole translation":
@@ -300,6 +297,16 @@ def test_searches_that_are_left_to_fairseq():
     assert not ours(search_strategy=BeamSearch(words), match_source_len=True)
     assert not ours(beam_size=12)
     searched([built, peaked(seed=2)], known=False, kinds=ALIGNMENT)
+
+
+def test_rules_and_alignments_on_a_gpu_are_left_to_fairseq():
+    class Aligning(AligningGenerator):
+        on_device = True
+
+    built, kinds = peaked(), (AsOnGpu, SequenceGenerator)
+    searched(built, {"no_repeat_ngram_size": 2}, known=False, kinds=kinds)
+    searched(built, known=False, kinds=kinds, prefix_tokens=torch.tensor([[5], [9], [6]]))
+    searched(built, known=False, kinds=(Aligning, SequenceGeneratorWithAlignment))
 
 
 def test_int8_is_refused_where_fairseqs_search_translates():

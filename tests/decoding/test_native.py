@@ -11,8 +11,8 @@ import torch
 from helpers import dictionary, peaked
 from torch import nn
 
-from user_dir.decoding import weights
-from user_dir.decoding.native import Engine, Settings, kernels
+from user_dir.decoding import native, weights
+from user_dir.decoding.native import Settings, kernels
 from user_dir.decoding.weights import PackedLinear, Weights
 from user_dir.entmax import native as build
 
@@ -130,13 +130,13 @@ def sentences(count: int) -> list[torch.Tensor]:
     return [torch.cat([tokens, torch.tensor([words.eos()])]) for tokens in each]
 
 
-def search(engine: Engine, given: list[torch.Tensor], **options) -> list[list[dict]]:
+def search(model: Weights, given: list[torch.Tensor], **options) -> list[list[dict]]:
     words = dictionary()
     known = {"beam": 3, "longest": 12, "shortest": 1, "begin": words.eos(), "end": words.eos()}
     known |= {"padding": words.pad(), "unknown": words.unk(), "normalised": 1, "length_penalty": 1.0}
     settings = Settings(**known | {"temperature": 1.0} | options)
     source = nn.utils.rnn.pad_sequence(given, batch_first=True, padding_value=words.pad())
-    return engine.search(source, settings, [])
+    return native.search(model, source, settings, [])
 
 
 def assert_equal(found: list[list[dict]], expected: list[list[dict]]) -> None:
@@ -157,14 +157,14 @@ def assert_equal(found: list[list[dict]], expected: list[list[dict]]) -> None:
 )
 def test_a_translation_depends_neither_on_its_batch_nor_on_threads(dtype, int8, flags):
     """To the bit; with more sentences than are decoded at a time: some begin where others have ended."""
-    engine, given = Engine(Weights(peaked(flags).to(dtype), int8)), sentences(90)
-    alone = [search(engine, [each])[0] for each in given]
+    model, given = Weights(peaked(flags).to(dtype), int8), sentences(90)
+    alone = [search(model, [each])[0] for each in given]
     before = torch.get_num_threads()
     try:
         for threads in (1, 3):
             torch.set_num_threads(threads)
-            assert_equal(search(engine, given), alone)
-            assert_equal(search(engine, given[:4]), alone[:4])
+            assert_equal(search(model, given), alone)
+            assert_equal(search(model, given[:4]), alone[:4])
     finally:
         torch.set_num_threads(before)
 
@@ -174,12 +174,12 @@ def test_every_weight_counts():
     flags += "--decoder-self-attention-normalizer rela"
     built = peaked(f"{PRE_NORM} {flags}")
     given = sentences(3)
-    expected = search(Engine(Weights(built)), given)
+    expected = search(Weights(built), given)
     for name, parameter in built.named_parameters():
         kept = parameter.detach().clone()
         with torch.no_grad():
             parameter.mul_(1.3).add_(0.2 * torch.randn_like(parameter))
-        found = search(Engine(Weights(built)), given)
+        found = search(Weights(built), given)
         same = all(one[0]["score"] == other[0]["score"] for one, other in zip(found, expected))
         # the bias of keys adds the same to all scores of a query
         assert not same or name.endswith("k_proj.bias"), name
@@ -187,20 +187,11 @@ def test_every_weight_counts():
             parameter.copy_(kept)
 
 
-def test_translations_longer_than_the_first_table_of_sinusoids():
-    """Of 1024 positions; the rows of a new one are those of the first."""
-    engine = Engine(Weights(peaked(PRE_NORM)))
-    short = search(engine, sentences(1))
-    (found,) = search(engine, sentences(1), longest=1200, shortest=1100, beam=1)
-    assert len(found[0]["tokens"]) > 1100
-    assert_equal(search(engine, sentences(1)), short)
-
-
 def test_what_is_out_of_range_is_an_error():
-    engine = Engine(Weights(peaked(f"{PRE_NORM} --encoder-learned-pos --max-source-positions 8")))
+    model = Weights(peaked(f"{PRE_NORM} --encoder-learned-pos --max-source-positions 8"))
     for token in (-1, len(dictionary())):
         with pytest.raises(ValueError, match=str(len(dictionary()))):
-            search(engine, [torch.tensor([5, token, 2])])
-    assert search(engine, [torch.full((8,), 5)])
+            search(model, [torch.tensor([5, token, 2])])
+    assert search(model, [torch.full((8,), 5)])
     with pytest.raises(ValueError, match="8 positions"):
-        search(engine, [torch.full((9,), 5)])
+        search(model, [torch.full((9,), 5)])

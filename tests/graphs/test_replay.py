@@ -49,7 +49,8 @@ def model_and_update(arch, flags="", criterion=None):
         sizes = sizes.replace(" 32 -", " 32 --decoder-", 1)
     if arch.endswith("wiki103"):
         flags += f" {BANDS} --adaptive-input-cutoff 6,12 --decoder-input-dim 16 --decoder-output-dim 16"
-    model = models.build_model(parse(f"{sizes} {DROPOUT} {flags}", arch), task)
+    task.args = parse(f"{sizes} {DROPOUT} {flags}", arch)
+    model = models.build_model(task.args, task)
     model = model.train().to("meta")
     sample = {name: each.to("meta") for name, each in (triplets() if editing else batch()).items()}
     if arch.startswith(MASKED_LM):

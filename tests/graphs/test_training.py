@@ -9,7 +9,7 @@ import torch
 from trainings import LM, OURS, Training, assert_same
 
 from user_dir.graphs.recorder import Recorder
-from user_dir.graphs.shapes import StaticBatch, shapes_of
+from user_dir.graphs.shapes import StaticBatch
 from user_dir.graphs.training import Gradients, training_graphs
 
 UPDATES = 10  # of two epochs
@@ -81,11 +81,11 @@ def test_what_a_recording_would_keep_is_read_at_every_replay(train, monkeypatch)
 
     def watched(self, function):
         def replay():
-            step = function.__closure__
-            places = [cell.cell_contents for cell in step if hasattr(cell.cell_contents, "tokens")]
-            inputs = [each.data_ptr() for each in places[0].tokens.values()]
+            cells = [cell.cell_contents for cell in function.__closure__]
+            (batch,) = (each for each in cells if isinstance(each, StaticBatch))
+            inputs = [each.data_ptr() for each in batch.tokens.values()]
             gradients = [each.grad.data_ptr() for each in graphs().parameters]
-            seen.append((places[0].tokens["target"].shape, inputs, gradients, graphs().scale.data_ptr()))
+            seen.append((batch.tokens["target"].shape, inputs, gradients, graphs().scale.data_ptr()))
             return function()
 
         return replay
@@ -171,30 +171,7 @@ def test_gradients_of_an_update_may_be_of_both_kinds(train, plain):
     assert any(0 < each["replayed"] < 1 for each in here.logged[3:])
 
 
-@pytest.mark.nightly
-def test_parameters_that_moved_are_recorded_again(train, plain):
-    here = train(UPDATES)
-    before = dict(here.graphs.steps)
-    for parameter in here.model.parameters():
-        parameter.data = parameter.data.clone()
-    here.run(4)
-    assert not set(before.values()) & set(here.graphs.steps.values())
-    assert_same(here, plain(UPDATES + 4))
-
-
 # ------------------------------------------------------------------------------------------- failures
-
-
-def recording(monkeypatch, replay_of, fails=lambda count: None):
-    """Replace recordings: ``replay_of(function)`` is called for each replay."""
-    count = []
-
-    def record(self, function):
-        count.append(1)
-        fails(len(count))
-        return lambda: replay_of(function)
-
-    monkeypatch.setattr(Recorder, "record", record)
 
 
 def test_a_loss_that_is_never_finite_ends_it_as_before(train):
@@ -205,39 +182,28 @@ def test_a_loss_that_is_never_finite_ends_it_as_before(train):
         here.run(1)
 
 
-def out_of_memory(*_):
-    raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+def test_where_memory_runs_out_graphs_are_released(train, plain, monkeypatch, caplog):
+    run, calls = Recorder.run, []
 
+    def failing(self, function):
+        result = run(self, function)  # the memory may run out after gradients were added
+        calls.append(1)
+        if len(calls) == 3:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return result
 
-@pytest.mark.parametrize(
-    ("where", "batch"), [("recording", 2), pytest.param("before", 3, marks=pytest.mark.nightly)]
-)
-def test_a_shape_that_does_not_fit_into_memory_is_left_out(train, plain, monkeypatch, caplog, where, batch):
-    if where == "recording":
-        recording(monkeypatch, lambda f: f(), fails=lambda count: count == batch and out_of_memory())
-    else:
-        run, calls = Recorder.run, []
-
-        def failing(self, function):
-            result = run(self, function)  # the memory may run out after gradients were added
-            calls.append(1)
-            return out_of_memory() if len(calls) == batch else result
-
-        monkeypatch.setattr(Recorder, "run", failing)
-    with caplog.at_level(logging.INFO):
-        here = train(UPDATES)
+    monkeypatch.setattr(Recorder, "run", failing)
+    here = train(UPDATES)
     assert_same(here, plain(UPDATES))
-    batches = plain(UPDATES).trainer.train_iterator
-    (left_out,) = set(shapes_of(batches.dataset, batches.frozen_batches)) - set(here.graphs.shapes)
-    assert left_out not in here.graphs.steps and {each["replayed"] for each in here.logged[-5:]} >= {1}
-    assert sum("out of memory" in each for each in caplog.messages) == 1
+    assert not here.graphs.replays and here.logged[-1]["replayed"] == 0
+    assert sum("memory ran out" in each for each in caplog.messages) == 1
 
 
 def test_an_update_that_cannot_be_recorded_ends_or_is_computed_as_before(train, plain, monkeypatch, caplog):
-    def fails(_):
+    def record(*_):
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    recording(monkeypatch, lambda function: function(), fails)
+    monkeypatch.setattr(Recorder, "record", record)
     here = train(0)
     with pytest.raises(SystemExit, match="not permitted"):
         here.run(1)
@@ -254,12 +220,12 @@ def test_an_update_that_cannot_be_recorded_ends_or_is_computed_as_before(train, 
 @pytest.mark.nightly
 def test_validation_gets_the_memory_of_graphs(train, data, caplog):
     here = train(6)
-    assert here.graphs.steps
+    assert here.graphs.replays
     (sample,) = list(here.trainer.get_valid_iterator("valid").next_epoch_itr(shuffle=False))[:1]
     here.trainer.valid_step(sample)
-    assert here.graphs.steps
+    assert here.graphs.replays
     here.trainer.valid_step(sample, raise_oom=True)  # as fairseq does when memory ran out
-    assert not here.graphs.steps and "memory ran out" in caplog.text
+    assert not here.graphs.replays and "memory ran out" in caplog.text
     assert here.run(1).logged[-1]["replayed"] == 0
 
 
@@ -312,5 +278,3 @@ def test_gradients_add_up_in_place_and_start_at_zero():
     assert unused.grad is None, "an optimizer would move it"
     used.grad = torch.tensor([7.0, 8.0])
     assert not gradients.restore() and used.grad is place and used.grad.tolist() == [7, 8]
-    gradients.clear([used, other, unused])
-    assert used.grad.tolist() == [0, 0]

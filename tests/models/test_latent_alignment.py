@@ -74,8 +74,9 @@ def test_a_constant_alpha_leaves_that_of_context_attention_alone(others):
         == without.decoder.layers[0].encoder_attn.alpha.constant
     )
     assert not any(name.startswith("decoder.alignment.alpha") for name in model.state_dict())
-    state, keys = torch.randn(2, 3, 16).double(), torch.randn(2, 7, 16).double()
-    weights, _ = model.alignment.distribution(state, keys, None)
-    scores = torch.einsum("btc,bsc->bts", model.alignment.q_proj(state), keys) / 4
+    state, source = torch.randn(2, 3, 16).double(), torch.randn(7, 2, 16).double()
+    weights, _ = model.alignment.distribution(state, source, None)
+    keys = model.alignment.k_proj(source)
+    scores = torch.einsum("btc,sbc->bts", model.alignment.q_proj(state), keys) / 4
     expected = entmax_oracle(scores.topk(3).values.detach(), 2.0)
     torch.testing.assert_close(weights, expected, rtol=0, atol=1e-9)

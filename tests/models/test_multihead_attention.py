@@ -1,12 +1,9 @@
 """The attention module, compared with fairseq's and, in incremental decoding, with itself."""
 
-import io
-from typing import Optional
-
 import pytest
 import torch
 from fairseq.modules import MultiheadAttention
-from helpers import covering, each_once
+from helpers import covering
 
 from user_dir.attention import Alpha, AlphaConfig
 from user_dir.entmax import entmax
@@ -329,62 +326,3 @@ def test_dropout_only_in_training():
     # the returned weights are those before dropout
     attention.train()
     assert torch.equal(attention(query, key, value)[1], without(query, key, value)[1])
-
-
-# --------------------------------------------------------------------------------------- TorchScript
-
-
-def reloaded(scripted):
-    file = io.BytesIO()
-    torch.jit.save(scripted, file)
-    file.seek(0)
-    return torch.jit.load(file)
-
-
-KINDS_OF_ALPHA = {
-    "softmax": None,
-    "learned": AlphaConfig(),
-    "fixed": AlphaConfig(fixed_alpha=1.5),
-    "tied": AlphaConfig(alpha_tying="layer"),
-    "scheduled": AlphaConfig(
-        alpha_schedule="linear", alpha_schedule_updates=10, alpha_schedule_then="learned"
-    ),
-}
-
-
-@pytest.mark.parametrize("case", each_once(kind=tuple(KINDS), alpha=tuple(KINDS_OF_ALPHA)))
-def test_scripted_gives_the_same(case):
-    kind, alpha = case["kind"], KINDS_OF_ALPHA[case["alpha"]]
-    attention = module(kind, alpha, seed=2).eval()
-    query, key, value = inputs(kind)
-    padding = padding_mask("right", key.size(0))
-    expected = attention(query, key, value, key_padding_mask=padding)
-    scripted = torch.jit.script(attention)
-    for candidate in (scripted, reloaded(scripted)):
-        for _ in range(2):
-            output, weights = candidate(query, key, value, key_padding_mask=padding)
-            torch.testing.assert_close(output, expected[0], **CLOSE)
-            torch.testing.assert_close(weights, expected[1])
-
-
-class StepByStep(torch.nn.Module):
-    """Decodes causally; TorchScript passes the state by reference only between scripted modules."""
-
-    def __init__(self, attention):
-        super().__init__()
-        self.attention = attention
-
-    def forward(self, query: torch.Tensor) -> torch.Tensor:
-        state: Optional[dict[str, dict[str, Optional[torch.Tensor]]]] = {}
-        outputs = []
-        for t in range(query.size(0)):
-            step = query[t : t + 1]
-            outputs.append(self.attention(step, step, step, incremental_state=state)[0])
-        return torch.cat(outputs)
-
-
-def test_scripted_decodes_step_by_step():
-    attention = learned().eval()
-    query, _, _ = inputs("self")
-    full, _ = attention(query, query, query, attn_mask=torch.full((5, 5), -INF).triu(1).double())
-    torch.testing.assert_close(torch.jit.script(StepByStep(attention))(query), full, **CLOSE)

@@ -187,7 +187,6 @@ REFUSED = {
     "--attention-backend fastest": "'fastest'",
     "--output-alpha 3": "must be from 1 to 2",
     "--output-alpha 1.5 --adaptive-softmax-cutoff 8": "--adaptive-softmax-cutoff",
-    f"{LATENT}-alpha 2": "need --latent-alignment",
     f"{LATENT} {LATENT}-alpha 1": "needs an α above 1",
     f"{LATENT} {LATENT}-top-k 0": "must be at least 1, not 0",
     f"{LATENT} --attention-normalizer softmax": "needs an α above 1",

@@ -9,7 +9,6 @@ from argparse import Namespace
 
 import pytest
 import torch
-from fairseq.logging import metrics
 from fairseq.models import DistributedFairseqModel
 from helpers import MODEL_TOLERANCE, batch, build
 from torch import distributed
@@ -85,20 +84,3 @@ def test_every_parameter_has_a_gradient_in_the_wrapper_of_fairseq(one_worker, fl
     gradients = train(wrapped, model)
     assert all(gradient is not None for gradient in gradients.values())
     assert_same_gradients(gradients, train(alone, alone))
-
-
-def test_wrapped_models_report_and_log_alpha(one_worker, tmp_path):
-    path = tmp_path / "alpha.jsonl"
-    model = build(f"--alpha-log {path} --alpha-log-interval 1 --encoder-self-alpha-init 1.25")
-    settings = Namespace(ddp_backend="legacy_ddp", tpu=False)
-    wrapped = DistributedFairseqModel(settings, model, one_worker, torch.device("cpu"))
-    with metrics.aggregate(new_root=True) as log:
-        wrapped.after_update(0)
-        with torch.no_grad():
-            model.encoder.layers[0].self_attn.alpha.a.fill_(0.0)
-        wrapped.after_update(1)
-    values = log.get_smoothed_values()
-    assert (values["alpha_encoder_self_min"], values["alpha_encoder_self_max"]) == (1.25, 1.5)
-    first, second = path.read_text(encoding="utf-8").splitlines()
-    assert '"encoder_self": [[1.25, 1.25, 1.25, 1.25], [1.25' in first
-    assert '"encoder_self": [[1.5, 1.5, 1.5, 1.5], [1.25' in second

@@ -1,31 +1,36 @@
 """Beam search on a GPU, with the results of fairseq's ``SequenceGenerator``.
 
 A step computes the next position of all hypotheses on tensors of fixed shapes (:mod:`.device_state`) without
-the host, so that it can be replayed as a CUDA graph (:mod:`.device_graphs`). The host only counts positions,
-looks every few steps which sentences are finished, and in the end reads the translations, all at once.
+the host, so that it can be replayed as a CUDA graph: what takes some three hundred launches takes one. The
+host only counts positions, looks every few steps which sentences are finished, and in the end reads the
+translations, all at once.
 """
 
 from __future__ import annotations
 
-import itertools
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
+from ..errors import one_line
+from ..graphs.recorder import Recorder
 from .device_decoder import DeviceDecoder
-from .device_graphs import Graphs, Restart
 from .device_state import LEAST_POSITIONS, LEAST_SENTENCES, LEAST_SOURCE, Arena, Shape, Sizes, State, bucket
 
 EVERY = 4  # steps after which the host looks which sentences are finished
 SMALLER = 4  # a batch is moved together if it then needs this part of the room: a new shape costs two steps
+MOST_GRAPHS = 64
+
+
+class NotRecorded(Exception):
+    """A step could not be recorded, so that what it has changed is not known."""
 
 
 class DeviceSearch:
-    """Searches with one model; keeps memory and captured graphs for the batches that follow.
+    """Searches with one model; keeps memory and recorded steps for the batches that follow.
 
     Args:
         generator: fairseq's, with its model in evaluation mode and its options. Beam, temperature and end
@@ -33,6 +38,7 @@ class DeviceSearch:
     """
 
     @torch.inference_mode(False)
+    @torch.no_grad()
     def __init__(self, generator: SequenceGenerator):
         self._generator = weakref.proxy(generator)  # which keeps this, and its memory, alive
         (self._model,) = generator.model.models
@@ -41,152 +47,118 @@ class DeviceSearch:
         weight = decoder.output_projection.weight
         self._device = weight.device
         self._arena = Arena(self._device)
-        self._decoder = DeviceDecoder(decoder, self._arena)
-        self._sizes = Sizes(
-            generator.beam_size,
-            len(decoder.layers),
-            decoder.embed_dim,
-            getattr(generator, "aligns", False) and self._decoder.attends,
-            weight.dtype,
-            torch.float64 if weight.dtype == torch.float64 else torch.float32,
-        )
-        self._graphs = Graphs(self._device)
+        self._decoder = DeviceDecoder(decoder, generator.max_len)
+        scores = torch.float64 if weight.dtype == torch.float64 else torch.float32
+        self._sizes = Sizes(generator.beam_size, len(decoder.layers), decoder.embed_dim, weight.dtype, scores)
+        self._recorder = Recorder(self._device)
         self._states: dict[Shape, State] = {}
+        self._replays: dict[Shape, Callable[[], None]] = {}
         symbols = torch.arange(generator.vocab_size, device=self._device)
-        self._is_end, self._suppressed = symbols == self._end, torch.zeros_like(symbols, dtype=torch.bool)
-        self._rules = torch.zeros_like(symbols, dtype=self._sizes.scores)
+        self._is_end, self._rules = symbols == self._end, torch.zeros_like(symbols, dtype=scores)
 
-    def __call__(
-        self, net_input: dict, longest: int, begin: int, prefix: Tensor | None = None
-    ) -> list[list[dict]]:
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def __call__(self, net_input: dict, longest: int, begin: int) -> list[list[dict]]:
         """The K best hypotheses found for each sentence, in fairseq's form, best first, on the host.
 
-        There are fewer if the output is sparse, or what is prescribed or forbidden leaves fewer; if none is
-        left, there is the most probable unfinished one, with the score −∞.
+        There are fewer if the output is sparse; if none is left, there is the most probable unfinished one,
+        with the score −∞.
 
         Args:
             net_input: of a batch of fairseq's.
             longest: positions of a translation without its end.
             begin: the symbol before the first position.
-            prefix: with what translations begin, int64 (B, P), padded at the end; None if that is free.
 
         Raises:
             ValueError: no translation was found, because the model's scores are not finite.
+            NotRecorded: see there.
         """
-        with torch.inference_mode(False), torch.no_grad():
-            while True:
-                try:
-                    by_number = self._search(net_input, longest, begin, prefix)
-                    break
-                except Restart:
-                    continue
-        sentences, width = net_input["src_tokens"].shape
-        translations = [by_number[number] for number in range(sentences)]
-        if [] in translations:
-            number = translations.index([]) + 1
-            raise ValueError(f"sentence {number} of the batch has no translation: scores are NaN or infinite")
-        for hypothesis in itertools.chain(*translations):
-            hypothesis["attention"] = hypothesis["attention"][:width]
-        return translations
-
-    def _search(
-        self, net_input: dict, longest: int, begin: int, prefix: Tensor | None
-    ) -> dict[int, list[dict]]:
-        """Hypotheses by the numbers of their sentences."""
-        translations: dict[int, list[dict]] = {}
-        state = self._begin(net_input, longest, begin, prefix)
-        sentences = list(range(len(net_input["src_tokens"])))
+        state, translations = self._begin(net_input, longest, begin), {}
         for step in range(longest + 1):
             if step == state.shape.positions:
-                state = self._state(state.shape._replace(positions=2 * step))
+                state = self._state(state.shape._replace(positions=2 * step), state.sentences)
                 state.clear(step)
-            is_last = step == longest or step + 1 == state.shape.positions
-            self._graphs.run(state, self._step, is_last)
-            if step % EVERY == EVERY - 1 and step < longest:
-                state, sentences = self._without_finished(state, sentences, step + 1, translations)
-                if not sentences:
+            self._run(state, is_last=step == longest or step + 1 == state.shape.positions)
+            if step % EVERY == EVERY - 1:
+                finished = state.finished.tolist()
+                if all(finished):
                     break
-        self._collect(state, dict(enumerate(sentences)), step + 1, translations)
-        return translations
+                going = [place for place in range(len(state.sentences)) if not finished[place]]
+                if bucket(len(going), LEAST_SENTENCES) * SMALLER <= state.shape.sentences:
+                    translations |= self._made(state, step + 1)  # of which the unfinished are replaced later
+                    state = self._moved(state, going, step + 1)
+        translations |= self._made(state, step + 1)
+        for number in range(len(translations)):
+            if not translations[number]:
+                raise ValueError(
+                    f"sentence {number + 1} of the batch has no translation: scores are NaN or infinite"
+                )
+        return [translations[number] for number in range(len(translations))]
 
     # ---------------------------------------------------------------------------------- between steps
 
-    def _begin(self, net_input: dict, longest: int, begin: int, prefix: Tensor | None = None) -> State:
+    def _begin(self, net_input: dict, longest: int, begin: int) -> State:
         """The state before the first step."""
         generator, source = self._generator, net_input["src_tokens"]
         encoded = self._model.encoder.forward_torchscript(net_input)
-        with self._forgetting():
-            self._decoder.refresh(longest + 1)
-        positions = LEAST_POSITIONS
-        while prefix is not None and positions < min(prefix.size(1), longest):
-            positions *= 2
-        ngram = getattr(generator.repeat_ngram_blocker, "no_repeat_ngram_size", 0)
-        room = bucket(len(source), LEAST_SENTENCES), bucket(source.size(1), LEAST_SOURCE), positions
-        state = self._state(Shape(*room, prefix is not None, ngram))
+        self._decoder.copies.refresh()
+        room = bucket(len(source), LEAST_SENTENCES), bucket(source.size(1), LEAST_SOURCE), LEAST_POSITIONS
+        state = self._state(Shape(*room), list(range(len(source))))
         context = self._decoder.context(encoded["encoder_out"][0])
-        state.begin(source, encoded["encoder_padding_mask"][0], context, begin, (generator.min_len, longest))
-        if prefix is not None:
-            state.prefix.fill_(generator.pad)
-            state.prescribe(prefix, longest)
+        state.begin(encoded["encoder_padding_mask"][0], context, begin, (generator.min_len, longest))
         self._rules.zero_()[generator.unk] = -generator.unk_penalty
         self._rules[generator.pad] = -torch.inf
-        self._suppressed.fill_(False)
         if generator.token_indices_to_suppress is not None:
-            for symbol in generator.token_indices_to_suppress.tolist():
-                self._suppressed[symbol] = True
+            self._rules[generator.token_indices_to_suppress.tolist()] = -torch.inf
         return state
 
-    def _state(self, shape: Shape) -> State:
+    def _state(self, shape: Shape, sentences: list[int]) -> State:
+        """The state of a shape, for the sentences with these numbers."""
         if shape not in self._states:
-            with self._forgetting():
-                state = State(self._arena, self._sizes, shape, self._device)
+            moves = self._arena.moves
+            state = State(self._arena, self._sizes, shape)
+            if self._arena.moves != moves:  # the others, and recorded steps, have lost their memory
+                self._states.clear()
+                self._replays.clear()
+                self._recorder = Recorder(self._device)
             self._states[shape] = state
+        self._states[shape].sentences = sentences
         return self._states[shape]
 
-    @contextmanager
-    def _forgetting(self) -> Iterator[None]:
-        """Forget states and graphs if memory moves."""
-        moves = self._arena.moves
-        yield
-        if self._arena.moves != moves:
-            self._states.clear()
-            self._graphs.clear()
-
-    def _without_finished(
-        self, state: State, sentences: list[int], steps: int, translations: dict[int, list[dict]]
-    ) -> tuple[State, list[int]]:
-        """The state of the unfinished sentences, in less memory if that is worth while; waits for the device.
+    def _run(self, state: State, is_last: bool) -> None:
+        """Compute the next position; the first of a shape as it is, to be recorded then, others by replay.
 
         Args:
-            state: after so many ``steps``.
-            sentences: their numbers.
-            steps: see ``state``.
-            translations: gets the hypotheses of sentences that are left out.
+            state: which the step changes.
+            is_last: the state has no position after this one.
         """
-        finished = state.finished.tolist()
-        going = [place for place in range(len(sentences)) if not finished[place]]
+        replay = self._replays.get(state.shape)
+        if replay is not None:
+            replay()
+            return
+        self._recorder.run(lambda: self._step(state))
+        if not is_last and len(self._replays) < MOST_GRAPHS:
+            try:
+                self._replays[state.shape] = self._recorder.record(lambda: self._step(state))
+            except RuntimeError as error:
+                raise NotRecorded(one_line(error)) from None
+
+    def _moved(self, state: State, going: list[int], steps: int) -> State:
+        """The state after so many steps of the sentences at some places alone, in less memory."""
         room = bucket(len(going), LEAST_SENTENCES)
-        if going and room * SMALLER > state.shape.sentences:
-            return state, sentences
-        done = {place: number for place, number in enumerate(sentences) if finished[place]}
-        self._collect(state, done, steps, translations)
-        if not going:
-            return state, []
-        smaller = self._state(state.shape._replace(sentences=room))
+        sentences = [state.sentences[place] for place in going]
+        smaller = self._state(state.shape._replace(sentences=room), sentences)
         kept = torch.tensor(going + going[:1] * (room - len(going)), device=self._device)
         state.moved_to(smaller, kept, steps)
         smaller.finished[len(going) :] = True
-        return smaller, [sentences[place] for place in going]
+        return smaller
 
-    def _collect(
-        self, state: State, places: dict[int, int], steps: int, translations: dict[int, list[dict]]
-    ) -> None:
-        """Read the hypotheses of the sentences at these places into ``translations``, by their numbers."""
-        generator, shape = self._generator, state.shape
+    def _made(self, state: State, steps: int) -> dict[int, list[dict]]:
+        """The hypotheses of a state after so many steps, by the numbers of their sentences."""
+        generator = self._generator
         power = generator.len_penalty if generator.normalize_scores else 0.0
-        may_fail = shape.prescribed or shape.ngram > 0 or self._model.decoder.output_normalizer.alpha() != 1
-        made = state.hypotheses(list(places), steps, self._end, power, may_fail)
-        translations.update({places[place]: hypotheses for place, hypotheses in made.items()})
+        may_fail = self._model.decoder.output_normalizer.alpha() != 1
+        return dict(zip(state.sentences, state.hypotheses(steps, self._end, power, may_fail)))
 
     # ------------------------------------------------------------------------------------------- a step
 
@@ -209,49 +181,25 @@ class DeviceSearch:
 
     def _candidates(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """Scores, symbols and parents (B, 2·K) of the best continuations; parents count within a sentence."""
-        scores = self._scores(state)
         early, late = state.step < state.shortest, state.step >= state.longest
-        banned = self._suppressed | (self._is_end & early)
-        if state.shape.prescribed:  # as in fairseq, what is not prescribed is then free
-            banned = banned & (state.step >= state.prescribed)
-        scores += self._rules.masked_fill(banned | (~self._is_end & late), -torch.inf)
-        if 0 < state.shape.ngram < state.shape.positions:
-            scores.scatter_(1, repeated(state, self._generator.pad), -torch.inf)
+        banned = (self._is_end & early) | (~self._is_end & late)
+        scores = self._scores(state) + self._rules.masked_fill(banned, -torch.inf)
         wanted = 2 * state.beam
         best, symbols = scores.topk(wanted)
-        if state.shape.prescribed:
-            only, prefix = self._prescribed(state)
-            alone = torch.where(state.candidates == 0, scores.gather(1, prefix), -torch.inf)
-            best, symbols = torch.where(only, alone, best), torch.where(only, prefix, symbols)
         # as fairseq: nothing follows a NaN, which topk takes for the greatest
         best = best.masked_fill(best.isnan().any(1, keepdim=True), -torch.inf) + state.totals.view(-1, 1)
         values, order = best.view(len(state.totals), -1).topk(wanted)
-        symbols, parents = symbols.reshape(len(values), -1).gather(1, order), order // wanted
-        if state.shape.prescribed:
-            # where the end is prescribed, fairseq ends the first hypothesis as often as there are others
-            ended = (only & prefix.eq(self._end))[:: state.beam] & (state.step > 0)
-            ended = ended & (state.candidates < state.beam)
-            values = torch.where(ended, values[:, :1], values)
-            symbols, parents = symbols.masked_fill(ended, self._end), parents.masked_fill(ended, 0)
-        return values, symbols, parents
+        return values, symbols.reshape(len(values), -1).gather(1, order), order // wanted
 
     def _scores(self, state: State) -> Tensor:
-        """Log-probabilities (R, V) of what may follow; the state gets what is attended to."""
-        logits, attended = self._decoder.step(state)
-        if state.attention is not None:
-            state.attention.index_copy_(0, state.step, attended.to(self._sizes.scores)[None])
+        """Log-probabilities (R, V) of what may follow."""
+        logits = self._decoder.step(state)
         if self._temperature != 1:
             logits = logits / self._temperature
         normalizer = self._model.decoder.output_normalizer
         if normalizer.alpha() == 1:
             return torch.log_softmax(logits, -1, dtype=self._sizes.scores)
         return normalizer(logits, log_probs=True)
-
-    def _prescribed(self, state: State) -> tuple[Tensor, Tensor]:
-        """Whether a symbol is prescribed for each hypothesis, and which (R, 1)."""
-        prefix = state.prefix.index_select(0, state.step).t()  # (B, 1)
-        only = prefix.ne(self._generator.pad) & (state.step < state.prescribed)
-        return tuple(tensor.expand(-1, state.beam).reshape(-1, 1) for tensor in (only, prefix))
 
     def _finish(self, state: State, ends: Tensor, values: Tensor, parents: Tensor) -> None:
         """Note the hypotheses that end, (B, K) of the best, until there are K, and what ends with them."""
@@ -280,16 +228,3 @@ class DeviceSearch:
             kept[:, 0].copy_(torch.where(given_up, new, kept[:, 0]))
         state.counts.add_(given_up)
         state.finished.logical_or_(exhausted | state.counts.eq(state.beam))
-
-
-def repeated(state: State, padding: int) -> Tensor:
-    """Symbols (R, N) that would repeat an n-gram of each hypothesis, and padding."""
-    size, count = state.shape.ngram, state.shape.positions - state.shape.ngram
-    # a hypothesis reads at each position what was chosen before it, in the row that it has there
-    rows = (state.places[1:] - state.rows).flatten()
-    words = state.symbols.flatten().index_select(0, rows).view(-1, state.rows)
-    repeats = (state.positions[:count] <= state.step - size)[:, None]
-    last = words.index_select(0, (state.step - size + 1 + state.positions[: size - 1]).clamp(min=0))
-    for place in range(size - 1):
-        repeats = repeats & (words[place : place + count] == last[place])
-    return torch.where(repeats, words[size - 1 : size - 1 + count], padding).t()

@@ -19,7 +19,7 @@ from ..attention import Alpha
 from ..attention.length_scaling import LengthScaling
 from ..attention.normalizers.rela import GatedRMSNorm
 from ..entmax import has_native
-from ..errors import UserError
+from ..errors import UserError, one_line
 from ..models.layers import (
     AdaptivelySparseDecoder,
     AdaptivelySparseDecoderLayer,
@@ -31,8 +31,8 @@ from ..models.layers import (
 )
 from ..models.settings import exact_type
 from ..models.transformer import AdaptivelySparseTransformerModel
-from .device_search import DeviceSearch
-from .native import DTYPES, Engine, Settings, available
+from .device_search import DeviceSearch, NotRecorded
+from .native import DTYPES, Settings, available, search
 from .weights import ACTIVATIONS, Weights
 
 logger = logging.getLogger(__name__)
@@ -112,20 +112,26 @@ class FastGenerator(SequenceGenerator):
         on_device: search as on a GPU (:mod:`.device_search`), which models on a GPU always do.
     """
 
-    aligns = on_device = _lacked_memory = False
+    aligns = on_device = _has_failed = False
+    _kept = None  # a search, and what it depends on
 
-    def can_search(self, sample: dict) -> bool:
+    def can_search(self, sample: dict, prefix_tokens: Tensor | None = None) -> bool:
         """Whether our search translates a batch; otherwise it is fairseq's."""
-        models = self.model.models
+        models, inputs = self.model.models, sample["net_input"]
+        rules = self.aligns or prefix_tokens is not None or self.repeat_ngram_blocker is not None
         return (
             len(models) == 1
             and type(self.search) is BeamSearch
             and not self.match_source_len
             and self.lm_model is None
             and 2 * self.beam_size < self.vocab_size
-            and {"src_tokens"} <= sample["net_input"].keys() <= INPUTS
+            and {"src_tokens"} <= inputs.keys() <= INPUTS
+            and not (rules and self._is_on_device(sample))
             and can_search(models[0], self.on_device)
         )
+
+    def _is_on_device(self, sample: dict) -> bool:
+        return self.on_device or sample["net_input"]["src_tokens"].is_cuda
 
     def _generate(
         self,
@@ -134,24 +140,22 @@ class FastGenerator(SequenceGenerator):
         constraints: Tensor | None = None,
         bos_token: int | None = None,
     ) -> list[list[dict[str, Tensor]]]:
-        if constraints is not None or not self.can_search(sample):
+        if constraints is not None or not self.can_search(sample, prefix_tokens):
             require_no_int8(self.model.models)
             return super()._generate(sample, prefix_tokens, constraints, bos_token)
         source = sample["net_input"]["src_tokens"]
         longest = min(int(self.max_len_a * source.size(1) + self.max_len_b), self.max_len - 1)
         assert self.min_len <= longest, "min_len cannot be larger than max_len, please adjust these!"
         begin = self.eos if bos_token is None else bos_token
-        if self.on_device or source.is_cuda:
+        if self._is_on_device(sample):
             try:
-                return self._device_search()(sample["net_input"], longest, begin, prefix_tokens)
-            except torch.cuda.OutOfMemoryError:
-                del self._kept_search
-            if not self._lacked_memory:
-                self._lacked_memory = True
-                logger.warning(
-                    "the GPU has too little memory for the fast search: fairseq's translates a batch"
-                )
-            return super()._generate(sample, prefix_tokens, bos_token=bos_token)
+                return self._device_search()(sample["net_input"], longest, begin)
+            except (torch.cuda.OutOfMemoryError, NotRecorded) as error:
+                self._kept, reason = None, one_line(error)[:300]
+            if not self._has_failed:
+                self._has_failed = True
+                logger.warning("fairseq's search translates a batch, because the fast one failed: %s", reason)
+            return super()._generate(sample, bos_token=bos_token)
         settings = Settings(
             beam=self.beam_size,
             longest=longest,
@@ -168,28 +172,26 @@ class FastGenerator(SequenceGenerator):
         )
         suppressed = self.token_indices_to_suppress
         suppressed = [] if suppressed is None else suppressed.tolist()
-        return self._engine().search(source, settings, suppressed, prefix_tokens, self.aligns)
+        return search(self._weights(), source, settings, suppressed, prefix_tokens, self.aligns)
 
     def _device_search(self) -> DeviceSearch:
         """The search on a GPU, kept while these options are the same and parameters are where they were."""
         (model,) = self.model.models
         places = [tensor.data_ptr() for tensor in itertools.chain(model.parameters(), model.buffers())]
         state = places, model.decoder.output_normalizer.alpha(), self.beam_size, self.temperature, self.eos
-        kept = getattr(self, "_kept_search", None)
-        if kept is None or kept[0] != state:
-            self._kept_search = kept = state, DeviceSearch(self)
-        return kept[1]
+        if self._kept is None or self._kept[0] != state:
+            self._kept = state, DeviceSearch(self)
+        return self._kept[1]
 
-    def _engine(self) -> Engine:
-        """The search in C++, kept while parameters are the same if the model is no longer trained."""
+    def _weights(self) -> Weights:
+        """Those for the search in C++, kept while they are the same if the model is no longer trained."""
         (model,) = self.model.models
         versions = [(parameter.data_ptr(), parameter._version) for parameter in model.parameters()]
-        state = versions, model.int8, model.decoder.output_normalizer.alpha()
-        kept = getattr(self, "_kept_engine", None)
+        state, kept = (versions, model.int8, model.decoder.output_normalizer.alpha()), self._kept
         if kept is None or kept[0] != state:
-            kept = state, Engine(Weights(model, model.int8))
+            kept = state, Weights(model, model.int8)
         if getattr(model, "_is_generation_fast", False):  # fairseq's mark
-            self._kept_engine = kept
+            self._kept = kept
         return kept[1]
 
 

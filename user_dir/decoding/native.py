@@ -67,86 +67,74 @@ _Results = structure(
 )
 
 
-class Engine:
-    """A model that translates by beam search, with the results of fairseq's.
+def search(
+    weights: Weights,
+    source: Tensor,
+    settings: ctypes.Structure,
+    suppressed: list[int],
+    prefix: Tensor | None = None,
+    aligns: bool = False,
+) -> list[list[dict[str, Tensor]]]:
+    """The K best translations found for each of B sentences in fairseq's form, best first.
+
+    There are fewer if what is prescribed or forbidden leaves fewer; if none is left, there is the most
+    probable unfinished one, with the score −∞.
 
     Args:
         weights: of the model.
+        source: int64 (B, S), padded on either side.
+        settings: :data:`Settings`.
+        suppressed: symbols that no translation has, where nothing is prescribed.
+        prefix: with what translations begin, int64 (B, P), padded at the end; None if that is free.
+        aligns: ``attention`` is what each position attends to in the last layer, mean over heads (S, T);
+            otherwise, and without context attention, it is empty.
+
+    Raises:
+        ValueError: no translation was found, because the model's scores are not finite; or a token or a
+            length is none of the model's.
     """
+    there = source.ne(settings.padding)
+    tokens, lengths = source[there], there.sum(1)
+    if not bool(((tokens >= 0) & (tokens < weights.symbols)).all()):
+        raise ValueError(f"a source token is none of the {weights.symbols} of the model")
+    sentences, longest, width = len(source), int(lengths.max()), settings.longest + 1
+    for count, most in zip((longest, width), weights.longest):
+        if count > most:
+            raise ValueError(f"{count} tokens are more than the model's {most} positions")
+    starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    prefix = None if prefix is None else prefix.long().contiguous()
+    prefix_length = 0 if prefix is None else prefix.size(1)
+    batch = _Batch(*addresses(tokens, starts), sentences, *addresses(prefix), prefix_length)
 
-    def __init__(self, weights: Weights):
-        self._weights = weights
+    banned = torch.tensor([settings.padding, *suppressed, settings.end])
+    settings.banned, settings.bans = banned.data_ptr(), len(banned)
+    counts, sizes = torch.zeros(sentences, dtype=torch.int64), lengths.new_zeros(sentences, settings.beam)
+    symbols = lengths.new_empty(*sizes.shape, width)
+    scores, positional = (torch.empty(like.shape, dtype=weights.dtype) for like in (sizes, symbols))
+    attended = scores.new_empty(*symbols.shape, longest) if aligns and weights.attends else None
+    results = _Results(*addresses(counts, sizes, scores, symbols, positional, attended), longest)
+    kernels["use_threads", "float32"](torch.get_num_threads())  # OpenMP may not know torch's number
+    structures = weights.model, settings, batch, results
+    if kernels["search", weights.dtype](*map(ctypes.addressof, structures)):
+        raise MemoryError(f"no memory to translate {sentences} sentences at once")
 
-    def search(
-        self,
-        source: Tensor,
-        settings: ctypes.Structure,
-        suppressed: list[int],
-        prefix: Tensor | None = None,
-        aligns: bool = False,
-    ) -> list[list[dict[str, Tensor]]]:
-        """The K best translations found for each of B sentences in fairseq's form, best first.
-
-        There are fewer if what is prescribed or forbidden leaves fewer; if none is left, there is the most
-        probable unfinished one, with the score −∞.
-
-        Args:
-            source: int64 (B, S), padded on either side.
-            settings: :data:`Settings`.
-            suppressed: symbols that no translation has, where nothing is prescribed.
-            prefix: with what translations begin, int64 (B, P), padded at the end; None if that is free.
-            aligns: ``attention`` is what each position attends to in the last layer, mean over heads (S, T);
-                otherwise, and without context attention, it is empty.
-
-        Raises:
-            ValueError: no translation was found, because the model's scores are not finite; or a token or a
-                length is none of the model's.
-        """
-        there = source.ne(settings.padding)
-        tokens, lengths = source[there], there.sum(1)
-        if not bool(((tokens >= 0) & (tokens < self._weights.symbols)).all()):
-            raise ValueError(f"a source token is none of the {self._weights.symbols} of the model")
-        sentences, longest, width = len(source), int(lengths.max()), settings.longest + 1
-        self._weights.prepare_positions(longest, width)
-        starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-        prefix = None if prefix is None else prefix.long().contiguous()
-        prefix_length = 0 if prefix is None else prefix.size(1)
-        batch = _Batch(*addresses(tokens, starts), sentences, *addresses(prefix), prefix_length)
-
-        banned = torch.tensor([settings.padding, *suppressed, settings.end])
-        settings.banned, settings.bans = banned.data_ptr(), len(banned)
-        counts, sizes = torch.zeros(sentences, dtype=torch.int64), lengths.new_zeros(sentences, settings.beam)
-        symbols = lengths.new_empty(*sizes.shape, width)
-        scores, positional = (torch.empty(like.shape, dtype=self._weights.dtype) for like in (sizes, symbols))
-        attended = scores.new_empty(*symbols.shape, longest) if aligns and self._weights.attends else None
-        results = _Results(*addresses(counts, sizes, scores, symbols, positional, attended), longest)
-        kernels["use_threads", "float32"](torch.get_num_threads())  # OpenMP may not know torch's number
-        structures = self._weights.model, settings, batch, results
-        if kernels["search", self._weights.dtype](*map(ctypes.addressof, structures)):
-            raise MemoryError(f"no memory to translate {sentences} sentences at once")
-
-        if not counts.all():
-            number = int(counts.argmin()) + 1
-            raise ValueError(f"sentence {number} of the batch has no translation: scores are NaN or infinite")
-        inside, exists = torch.arange(width) < sizes[:, :, None], sizes > 0
-        ends = sizes[exists].tolist()
-        made = iter(zip(symbols[inside].split(ends), scores[exists], positional[inside].split(ends)))
-        translations = [[_hypothesis(*next(made)) for _ in range(count)] for count in counts.tolist()]
-        if attended is not None:
-            for hypotheses, weights, visible, length in zip(translations, attended, there, lengths.tolist()):
-                for hypothesis, rows in zip(hypotheses, weights):
-                    count = len(hypothesis["tokens"])
-                    hypothesis["attention"] = rows.new_zeros(source.size(1), count)
-                    hypothesis["attention"][visible] = rows[:count, :length].t()
-        return translations
+    if not counts.all():
+        number = int(counts.argmin()) + 1
+        raise ValueError(f"sentence {number} of the batch has no translation: scores are NaN or infinite")
+    inside, exists = torch.arange(width) < sizes[:, :, None], sizes > 0
+    ends = sizes[exists].tolist()
+    made = iter(zip(symbols[inside].split(ends), scores[exists], positional[inside].split(ends)))
+    translations = [[hypothesis(*next(made)) for _ in range(count)] for count in counts.tolist()]
+    if attended is not None:
+        for hypotheses, attention, visible, length in zip(translations, attended, there, lengths.tolist()):
+            for translation, rows in zip(hypotheses, attention):
+                count = len(translation["tokens"])
+                translation["attention"] = rows.new_zeros(source.size(1), count)
+                translation["attention"][visible] = rows[:count, :length].t()
+    return translations
 
 
-def _hypothesis(tokens: Tensor, score: Tensor, positional: Tensor) -> dict[str, Tensor]:
-    nothing = torch.empty(0)
-    return {
-        "tokens": tokens,
-        "score": score,
-        "positional_scores": positional,
-        "attention": nothing,
-        "alignment": nothing,
-    }
+def hypothesis(tokens: Tensor, score: Tensor, positional: Tensor) -> dict[str, Tensor]:
+    """A translation in fairseq's form."""
+    made = {"tokens": tokens, "score": score, "positional_scores": positional}
+    return {**made, "attention": torch.empty(0), "alignment": torch.empty(0)}

@@ -97,6 +97,7 @@ class Weights:
         dtype: of the parameters.
         symbols: how many the source has.
         attends: whether the last layer of the decoder attends to the source.
+        longest: the most positions of a source, and of a translation with its end.
     """
 
     def __init__(self, model: nn.Module, int8: bool = False):
@@ -104,6 +105,7 @@ class Weights:
         encoder, decoder = model.encoder, model.decoder
         self.dtype, self.symbols = decoder.output_projection.weight.dtype, encoder.embed_tokens.num_embeddings
         self.attends = decoder.layers[-1].encoder_attn is not None
+        self.longest = encoder.max_positions(), decoder.max_positions()
         self.model = _Model(
             self._side(encoder, None),
             self._side(decoder, decoder.project_in_dim),
@@ -111,29 +113,6 @@ class Weights:
             self._packed(decoder.output_projection),
             decoder.output_normalizer.alpha(),
         )
-        self._positions = [encoder.embed_positions, decoder.embed_positions]
-        self._tables = [torch.empty(0), torch.empty(0)]
-
-    def prepare_positions(self, *needed: int) -> None:
-        """Have embeddings of so many positions in the encoder and in the decoder.
-
-        Raises:
-            ValueError: the model has fewer.
-        """
-        sides = self.model.encoder, self.model.decoder
-        for number, (side, module, count) in enumerate(zip(sides, self._positions, needed)):
-            if module is None or count <= len(self._tables[number]):
-                continue
-            first, width = module.padding_idx + 1, module.embedding_dim
-            if isinstance(module, LearnedPositionalEmbedding):
-                table = module.weight.detach()
-            else:
-                table = module.get_embedding(first + max(count, 1024), width, module.padding_idx)
-            table = table[first:].to(self.dtype).contiguous()
-            if len(table) < count:
-                raise ValueError(f"{count} tokens are more than the model's {len(table)} positions")
-            self._tables[number] = table
-            side.positions = table.data_ptr()
 
     def _side(self, side: nn.Module, projection: nn.Linear | None) -> ctypes.Structure:
         """``projection``: of embeddings to the width of the layers."""
@@ -144,6 +123,7 @@ class Weights:
             embeddings=self._address(side.embed_tokens.weight),
             scale=side.embed_scale,
             projection=self._packed(projection),
+            positions=self._positions(side),
             embedding_norm=self._norm(side.layernorm_embedding),
             norm=self._norm(side.layer_norm),
             layers=ctypes.addressof(layers),
@@ -153,6 +133,19 @@ class Weights:
             pre_norm=first.normalize_before,
             gelu=ACTIVATIONS[first.activation_fn] == "gelu",
         )
+
+    def _positions(self, side: nn.Module) -> int | None:
+        """The address of the embeddings of all positions."""
+        module = side.embed_positions
+        if module is None:
+            return None
+        first = module.padding_idx + 1
+        if isinstance(module, LearnedPositionalEmbedding):
+            table = module.weight
+        else:
+            count = first + side.max_positions()
+            table = module.get_embedding(count, module.embedding_dim, module.padding_idx)
+        return self._address(table[first:].to(self.dtype))
 
     def _layer(self, layer: nn.Module) -> ctypes.Structure:
         own, context = layer.self_attn, getattr(layer, "encoder_attn", None)

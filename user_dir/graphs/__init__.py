@@ -12,6 +12,3 @@ launches once and repeats them in one call, but always for tensors of the same s
 is not recorded, with the reason in the log. Everything else, from clipping to checkpoints, is fairseq's.
 Without a GPU, everything but the recording can be run, and is tested.
 """
-
-CHOICES = ("auto", "off", "on")
-"""Values of ``--cuda-graphs``."""

@@ -10,11 +10,6 @@ import torch
 from torch import Tensor
 
 
-def lacked_memory(error: BaseException) -> bool:
-    """Whether memory ran out; in a capture, ending it may have failed after that."""
-    return any(isinstance(each, torch.cuda.OutOfMemoryError) for each in (error, error.__context__))
-
-
 class Recorder:
     """Records functions without arguments; all recordings share their memory.
 
@@ -23,10 +18,6 @@ class Recorder:
 
     def __init__(self, device: torch.device):
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self.forget()
-
-    def forget(self) -> None:
-        """Use other memory from now on: what no recording uses any more cannot be recorded in again."""
         self.pool = None if self.stream is None else torch.cuda.graph_pool_handle()
 
     def run(self, function: Callable[[], Any]) -> Any:
@@ -49,7 +40,7 @@ class Recorder:
 
         Raises:
             RuntimeError: what it does cannot be recorded, or there is too little memory. Go on with another
-                recorder then, and drop all recordings that draw random numbers: torch has another generator.
+                recorder then, without the recordings of this one.
         """
         if self.stream is None:
             return function

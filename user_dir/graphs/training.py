@@ -14,7 +14,6 @@ from fairseq.logging import metrics
 from fairseq.modules import AdaptiveInput, AdaptiveSoftmax, LayerDropModuleList
 from fairseq.optim import FairseqOptimizer, FP16Optimizer, MemoryEfficientFP16Optimizer
 from fairseq.tasks import FairseqTask
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from ..attention import Alpha
@@ -24,13 +23,12 @@ from ..models.dial import TrainingDial
 from ..models.heads import SparseHeads
 from ..models.latent_alignment import LatentAlignment
 from ..models.layers import OutputNormalizer
-from . import CHOICES
-from .recorder import Recorder, lacked_memory
+from .recorder import Recorder
 from .shapes import Shape, StaticBatch, fitting, shape_of, shapes_of, unknown_entry
 
 logger = logging.getLogger(__name__)
 
-OutOfMemory = torch.cuda.OutOfMemoryError
+CHOICES = ("auto", "off", "on")  # of --cuda-graphs
 # Their losses are sums over words, or sentences, in which padding has no weight.
 CRITERIONS = {CrossEntropyCriterion, LabelSmoothedCrossEntropyCriterion}
 # Their backward is that of the loss, times the loss scale of half precision.
@@ -49,7 +47,10 @@ def training_graphs(trainer, iterator) -> TrainingGraphs | None:
     """
     if not isinstance(trainer.get_model(), SparseHeads):
         return None
-    setting = graph_setting(trainer.cfg.model)
+    setting = str(trainer.cfg.model.cuda_graphs)
+    setting = {"True": "on", "False": "off"}.get(setting, setting)  # YAML reads on as true
+    if setting not in CHOICES:
+        raise UserError(f"unknown --cuda-graphs {setting!r}: choose from {', '.join(CHOICES)}")
     if setting == "off" or (setting == "auto" and not trainer.cuda):
         return None
     reason = _why_not_in(trainer) or why_never(trainer.get_model(), trainer.get_criterion())
@@ -64,23 +65,11 @@ def training_graphs(trainer, iterator) -> TrainingGraphs | None:
     return None
 
 
-def graph_setting(model_settings) -> str:
-    """``--cuda-graphs``, of flags or of a config's section ``model``; raises UserError."""
-    get = model_settings.get if isinstance(model_settings, DictConfig) else vars(model_settings).get
-    setting = str(get("cuda_graphs", "auto"))
-    setting = {"True": "on", "False": "off"}.get(setting, setting)  # YAML reads on as true
-    if setting not in CHOICES:
-        raise UserError(f"unknown --cuda-graphs {setting!r}: choose from {', '.join(CHOICES)}")
-    return setting
-
-
 def _why_not_in(trainer) -> str | None:
     """Why no update of a training can be replayed, whatever the model; None if there is no reason."""
     cfg, task = trainer.cfg, type(trainer.task)
     if cfg.distributed_training.distributed_world_size > 1 or trainer.use_distributed_wrapper:
         return "workers exchange gradients within backward"
-    if trainer.tpu or trainer.pipeline_model_parallel or trainer.is_fsdp:
-        return "the model is not whole on one GPU"
     if task.train_step is not FairseqTask.train_step:
         return f"the task {task.__name__} has its own training step"
     if type(trainer.optimizer).backward not in BACKWARDS:
@@ -153,7 +142,7 @@ def train_step(step: Callable, trainer, samples, raise_oom: bool = False):
 def valid_step(step: Callable, trainer, sample, raise_oom: bool = False):
     """Validation by fairseq's trainer, which does it again, with ``raise_oom``, when memory ran out."""
     if raise_oom and getattr(trainer, "graphs", None) is not None:
-        trainer.graphs.release("in validation")
+        trainer.graphs.release("memory ran out in validation")
     return step(trainer, sample, raise_oom)
 
 
@@ -204,20 +193,6 @@ class Gradients:
             parameter.grad = self.places[parameter]
         return bool(new)
 
-    def clear(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Forget what was added to the gradients of all parameters."""
-        for parameter in parameters:
-            parameter.grad = None
-        self.restore()
-
-
-class Step:
-    """Forward, criterion and backward of one shape: its batch, what computes it, and its replay."""
-
-    def __init__(self, batch: StaticBatch, compute: Callable[[], tuple[Tensor, dict[str, Any]]]):
-        self.batch, self.compute = batch, compute
-        self.replay: Callable[[], tuple[Tensor, dict[str, Any]]] | None = None  # once it was computed
-
 
 class TrainingGraphs:
     """Stands in for the training step of fairseq's task, batch by batch.
@@ -240,9 +215,9 @@ class TrainingGraphs:
         self.parameters = [each for each in parameters if each.requires_grad]
         self.gradients = Gradients()
         self.scale = torch.ones((), device=self.device)  # of the loss; the optimizer's may change
-        self.steps: dict[Shape, Step] = {}
+        self.buffers: dict[Shape, StaticBatch] = {}
+        self.replays: dict[Shape, Callable[[], tuple[Tensor, dict[str, Any]]]] = {}
         self.recorder = Recorder(self.device)
-        self.places: list[int] = []
         self.stopped = False
         self.left = 0  # batches of the present update
         self.said: set[str] = set()
@@ -252,19 +227,14 @@ class TrainingGraphs:
     def begin_update(self, batches: int) -> None:
         """Called before the first of so many batches."""
         self.left, self.batches, self.replayed = batches, batches, 0
-        places = [tensor.data_ptr() for tensor in chain(self.model.parameters(), self.model.buffers())]
-        if places != self.places:  # a graph would read the previous ones
-            self._forget()
-            self.places = places
         self.now = None if self.stopped else why_not_now(self.model)
         if self.now is not None:
-            self._say(f"updates are not replayed: {self.now}")
+            self._say(self.now)
 
     def end_update(self) -> None:
         """Log what was replayed."""
-        recorded = sum(step.replay is not None for step in self.steps.values())
         metrics.log_scalar("replayed", self.replayed / max(self.batches, 1), 1, priority=850, round=2)
-        metrics.log_scalar("graphs", recorded, 0, priority=851)
+        metrics.log_scalar("graphs", len(self.replays), 0, priority=851)
 
     def step(self, plain: Callable[[], tuple], sample: dict, optimizer, update: int) -> tuple:
         """What the task's training step returns, and the gradients it adds up; ``plain()`` is the task's."""
@@ -276,19 +246,22 @@ class TrainingGraphs:
         alone = self.gradients.restore()
         try:
             return self._adopted(compute())
-        except OutOfMemory:
-            if not alone or not self.steps:
+        except torch.cuda.OutOfMemoryError:
+            if not alone or not self.buffers:
                 raise  # fairseq leaves out the batch
-            self._make_room(shape)
         # Not above, where the exception keeps what was computed.
-        self.gradients.clear(self.parameters)
+        self.release("memory ran out in training")
+        for parameter in self.parameters:
+            parameter.grad = None
+        self.gradients.restore()
         return self._adopted(plain())
 
-    def release(self, where: str) -> None:
-        """Go on without graphs, because memory ran out ``where``."""
+    def release(self, reason: str) -> None:
+        """Go on without graphs."""
         self.stopped = True
+        self.buffers.clear()
         self._forget()
-        logger.warning("going on without CUDA graphs, because memory ran out %s", where)
+        logger.warning("going on without CUDA graphs: %s", reason)
 
     def _adopted(self, result: tuple) -> tuple:
         """The result of a batch, when its gradients have their places; graphs without these are dropped."""
@@ -301,25 +274,22 @@ class TrainingGraphs:
         if self.now is not None:
             return None
         unknown = unknown_entry(sample)
-        if unknown is not None:
-            return self._say(f"updates are not replayed: {unknown}")
-        return fitting(self.shapes, shape_of(sample))
+        return self._say(unknown) if unknown else fitting(self.shapes, shape_of(sample))
 
     def _on_buffers(self, shape: Shape, sample: dict, optimizer, update: int) -> tuple:
-        if shape not in self.steps:
-            batch = StaticBatch(sample, shape, *self.layout)
-            self.steps[shape] = Step(batch, lambda: self._compute(batch))
-        step = self.steps[shape]
-        step.batch.fill(sample)
+        if shape not in self.buffers:
+            self.buffers[shape] = StaticBatch(sample, shape, *self.layout)
+        batch = self.buffers[shape]
+        batch.fill(sample)
         scaler = getattr(optimizer, "scaler", None)
         self.scale.fill_(1.0 if scaler is None else scaler.loss_scale)
         self.model.set_num_updates(update)
-        if step.replay is None:
-            loss, logged = self.recorder.run(step.compute)
-            self._record(shape, step)
-        else:
-            loss, logged = step.replay()
+        if shape in self.replays:
+            loss, logged = self.replays[shape]()
             self.replayed += 1
+        else:
+            loss, logged = self.recorder.run(lambda: self._compute(batch))
+            self._record(shape, batch)
         if hasattr(optimizer, "_needs_sync"):
             optimizer._needs_sync = True  # fairseq's own backward sets it
         return self._returned(loss, logged, sample)
@@ -336,41 +306,26 @@ class TrainingGraphs:
         size = sentences if self.criterion.sentence_avg else words
         return loss.clone(), size, {**logged, "ntokens": words, "nsentences": sentences, "sample_size": size}
 
-    def _record(self, shape: Shape, step: Step) -> None:
-        """Record a step that was computed, and adopt its gradients before."""
+    def _record(self, shape: Shape, batch: StaticBatch) -> None:
+        """Record what was computed, and adopt its gradients before."""
         if self.gradients.adopt(self.parameters):
             self._forget()
-            self.steps[shape] = step
         if self.device.type == "cuda":
             torch.cuda.empty_cache()  # while a graph is being recorded, torch cannot free what it keeps
         try:
-            step.replay = self.recorder.record(step.compute)
+            self.replays[shape] = self.recorder.record(lambda: self._compute(batch))
         except RuntimeError as error:
-            self._forget()  # the others draw from a generator that is not torch's any more
-            if lacked_memory(error):
-                self._make_room(shape)
-                return
             reason = f"recording failed: {one_line(error)[:300]}"
             if self.strict:
                 raise UserError(f"--cuda-graphs on: {reason}; use auto or off") from None
-            self.stopped = True
-            logger.warning("going on without CUDA graphs: %s", reason)
-
-    def _make_room(self, shape: Shape | None) -> None:
-        """Leave out a shape that does not fit into memory, or all of them if it is a batch without shape."""
-        if shape is None:
-            self.release("in a batch without one")
-        else:
-            self._say(f"no CUDA graph for batches of the shape {shape}: out of memory")
-            self.shapes = [each for each in self.shapes if each != shape]
-            self.steps.pop(shape, None)
+            self.release(reason)  # all: they draw from a generator that is not torch's any more
 
     def _forget(self) -> None:
         """Drop all graphs and their memory."""
-        self.steps.clear()
+        self.replays.clear()
         self.recorder = Recorder(self.device)
 
-    def _say(self, what: str) -> None:
-        if what not in self.said:
-            self.said.add(what)
-            logger.info("%s", what)
+    def _say(self, reason: str) -> None:
+        if reason not in self.said:
+            self.said.add(reason)
+            logger.info("updates are not replayed: %s", reason)

@@ -17,7 +17,7 @@ from ..attention.normalizers import NORMALIZERS
 from ..errors import UserError, exit_on_user_error
 from ..files import write_text
 from .dial import TrainingDial
-from .layers import layers_of
+from .layers import layers_of, output_normalizer
 from .multihead_attention import EntmaxMultiheadAttention
 from .settings import alpha_configs
 
@@ -63,8 +63,7 @@ class AlphaLog:
     def _open(self, update: int) -> int:
         """Prepare the file for training that continues from ``update``; returns the last update in it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
-        if not text:
+        if not self.path.exists():
             return -1
         if update == 0:
             names = (self.path.with_name(f"{self.path.name}.{number}") for number in itertools.count(1))
@@ -73,8 +72,8 @@ class AlphaLog:
             logger.info("--alpha-log %s is of an earlier run; kept as %s", self.path, kept)
             return -1
         # A line that was cut when the run was killed has no line end.
-        lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
-        lines = [line for line in lines if json.loads(line)["update"] <= update]
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        lines = [line for line in lines if line.endswith("\n") and json.loads(line)["update"] <= update]
         write_text(self.path, "".join(lines))
         return json.loads(lines[-1])["update"] if lines else -1
 
@@ -100,7 +99,14 @@ class SparseHeads:
         }
 
     def set_up_heads(self, args) -> None:
-        """Set α, normalizer and backend of every attention, and open the α log; raises UserError."""
+        """Set α, normalizer and backend of every attention, the output's α, and the α log; raises UserError.
+
+        Args:
+            args: the settings that the model was built with.
+        """
+        self.resolved = args
+        if getattr(self, "decoder", None) is not None:
+            self.decoder.output_normalizer = output_normalizer(args)
         configs, backend = alpha_configs(args), args.attention_backend
         if backend not in BACKENDS:
             raise UserError(f"unknown --attention-backend {backend!r}: choose from {', '.join(BACKENDS)}")
@@ -156,24 +162,17 @@ class SparseHeads:
 
     def alpha_values(self) -> dict[str, list[list[float]]]:
         """:meth:`alphas` as numbers, without attention types that this model does not have."""
-        alphas = self.alphas()
+        alphas = {attention_type: layers for attention_type, layers in self.alphas().items() if layers}
         device = next(self.parameters()).device
         tensors = [alpha.to(device) for layers in alphas.values() for alpha in layers]
         numbers = iter(torch.cat(tensors).tolist())  # a single synchronisation
-        values = {
+        return {
             attention_type: [[next(numbers) for _ in alpha] for alpha in layers]
             for attention_type, layers in alphas.items()
         }
-        return {attention_type: layers for attention_type, layers in values.items() if layers}
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
         """See fairseq; a checkpoint of another model ends the command with an error message."""
-        learns = any(name.endswith(".alpha.a") for name in self.state_dict())
-        if learns and not any(name.endswith(".alpha.a") for name in state_dict):
-            logger.warning(
-                "the checkpoint has no α's, so they keep their initial values. To continue training from it, "
-                "use --reset-optimizer, or --finetune-from-model instead of --restore-file"
-            )
         try:
             return super().load_state_dict(state_dict, strict=strict, model_cfg=model_cfg, args=args)
         except RuntimeError as error:

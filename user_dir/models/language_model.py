@@ -7,23 +7,19 @@ from typing import Optional
 
 import numpy as np
 from fairseq.models.transformer import TransformerConfig
-from fairseq.models.transformer_lm import (
-    DEFAULT_MAX_TARGET_POSITIONS,
-    TransformerLanguageModel,
-    TransformerLanguageModelConfig,
-)
+from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 from fairseq.modules import AdaptiveInput
 from fairseq.utils import eval_str_list
 
 from .heads import SparseHeads
-from .layers import AdaptivelySparseDecoder, output_normalizer
+from .layers import AdaptivelySparseDecoder
 from .settings import (
     Configured,
+    OutputSettings,
     alpha_settings,
     as_namespace,
     flattened,
     make_settings,
-    output_settings,
     register,
     setting,
 )
@@ -38,7 +34,7 @@ LanguageModelSettings = make_settings(
         setting("decoder_input_dim", Optional[int], None, "decoder input dimension"),
         setting("decoder_output_dim", Optional[int], None, "decoder output dimension"),
         *alpha_settings(),
-        *output_settings(),
+        *flattened(OutputSettings),
     ],
 )
 SIZES = {
@@ -84,12 +80,11 @@ class AdaptivelySparseLanguageModel(Configured, SparseHeads, TransformerLanguage
     def build_model(cls, args, task):
         """Build the model for ``task``; raises UserError for settings that contradict each other."""
         args = as_namespace(args)
-        output = output_normalizer(args)
         for name in ("decoder_input_dim", "decoder_output_dim"):
             if getattr(args, name) is None:
                 setattr(args, name, args.decoder_embed_dim)
         args.decoder_normalize_before = True  # as in fairseq's transformer_lm, whose training needs it
-        args.max_target_positions = _longest(task)
+        args.max_target_positions = task.args.max_target_positions or task.args.tokens_per_sample
         decoder = AdaptivelySparseDecoder(
             TransformerConfig.from_namespace(args),
             task.target_dictionary,
@@ -97,18 +92,8 @@ class AdaptivelySparseLanguageModel(Configured, SparseHeads, TransformerLanguage
             no_encoder_attn=True,
         )
         model = cls(decoder)
-        model.resolved = args
         model.set_up_heads(args)
-        decoder.output_normalizer = output
         return model
-
-
-def _longest(task) -> int:
-    """The longest text of a task, in tokens; fairseq's default if it has none."""
-    for name in ("max_target_positions", "tokens_per_sample"):
-        if getattr(getattr(task, "args", None), name, None):
-            return getattr(task.args, name)
-    return DEFAULT_MAX_TARGET_POSITIONS
 
 
 def _embedding(cls, args, dictionary):

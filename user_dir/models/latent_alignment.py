@@ -1,10 +1,10 @@
 """Context attention as a latent alignment: a word's probability, summed over source positions."""
 
 import math
+from dataclasses import dataclass
 from typing import Dict, List, Optional, Tuple
 
 import torch
-from fairseq.incremental_decoding_utils import with_incremental_state
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules import FairseqDropout, LayerNorm
 from torch import Tensor, nn
@@ -16,10 +16,9 @@ from ..entmax.reference import entmax_forward
 from ..errors import UserError
 from ..latent import log_mixture
 from .layers import AdaptivelySparseDecoder, linear, use_onednn
-from .settings import alpha_configs, setting
+from .settings import alpha_configs, described
 
 
-@with_incremental_state
 class LatentAlignment(nn.Module):
     """log p(y_t) = log Σ_a π_t(a) p(y_t | h_t, m_a), where a is the source position of the word.
 
@@ -69,12 +68,7 @@ class LatentAlignment(nn.Module):
         self.support: Optional[Tensor] = None
 
     def forward(
-        self,
-        state: Tensor,
-        source: Tensor,
-        padding_mask: Optional[Tensor],
-        vocabulary: Tensor,
-        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+        self, state: Tensor, source: Tensor, padding_mask: Optional[Tensor], vocabulary: Tensor
     ) -> Tuple[Tensor, Tensor]:
         """The log-probabilities of the next words, and the distribution over source positions.
 
@@ -83,41 +77,26 @@ class LatentAlignment(nn.Module):
             source: m (S, B, C), the encoder's output.
             padding_mask: (B, S), true where a source position is padding.
             vocabulary: the weight of the output projection, (V, C).
-            incremental_state: keeps what is computed from the source between decoding steps.
 
         Returns:
             Log-probabilities (B, T, V), in float32 if the states are in half precision; or logits if
             ``soft``; and π (B, T, S).
         """
-        keys, hidden = self._source(source, incremental_state)
-        weights, place = self.distribution(state, keys, padding_mask)
-        prior = torch.zeros_like(weights[:, :, :1]).expand(-1, -1, keys.size(1)).scatter(2, place, weights)
+        weights, place = self.distribution(state, source, padding_mask)
+        prior = _at_places(weights, place, source.size(0))
         if self.soft:
-            mixed = self._combined(self.state_proj(state) + torch.bmm(prior, hidden), state)
-            return _logits(mixed, vocabulary), prior
-        return self.log_probabilities(state, hidden, weights, place, vocabulary), prior
-
-    def log_probabilities(
-        self, state: Tensor, hidden: Tensor, weights: Tensor, place: Tensor, vocabulary: Tensor
-    ) -> Tensor:
-        """log Σ_a π(a) p(y | h, m_a) of all words y (B, T, V), given what :meth:`distribution` returns."""
-        from_state = self.state_proj(state)  # (B, T, F)
-        batch, step, candidate = torch.where(weights > 0)
-        chosen = place[batch, step, candidate]
-        row = batch * state.size(1) + step  # (N,), a pair of a word and a position for each
-        pairs = from_state.flatten(0, 1).index_select(0, row) + hidden.flatten(0, 1).index_select(
-            0, batch * hidden.size(1) + chosen
-        )
-        pairs = self._combined(pairs, state.flatten(0, 1).index_select(0, row))
-        chosen_weights = weights[batch, step, candidate]
-        logits = _logits(pairs, vocabulary)
-        log_p = log_mixture(logits, chosen_weights, row, state.size(0) * state.size(1))
-        return log_p.view(state.size(0), state.size(1), -1)
+            mixed = torch.bmm(prior, self.source_proj(source).transpose(0, 1))
+            return self._logits(self.state_proj(state) + mixed, state, vocabulary), prior
+        batch, step, candidate, logits = self._likelihoods(state, source, weights, place, vocabulary)
+        row = batch * state.size(1) + step
+        log_p = log_mixture(logits, weights[batch, step, candidate], row, state.size(0) * state.size(1))
+        return log_p.view(state.size(0), state.size(1), -1), prior
 
     def distribution(
-        self, state: Tensor, keys: Tensor, padding_mask: Optional[Tensor]
+        self, state: Tensor, source: Tensor, padding_mask: Optional[Tensor]
     ) -> Tuple[Tensor, Tensor]:
         """π over the candidate positions (B, T, K), and which positions they are (B, T, K)."""
+        keys = self.k_proj(source).transpose(0, 1)
         scores = attention_scores(self.q_proj(state).unsqueeze(1), keys.unsqueeze(1), padding_mask)
         limit = scores.size(-1) if self.soft else min(self.top_k, scores.size(-1))
         best, place = scores.topk(limit, dim=-1)  # (B, 1, T, K)
@@ -129,39 +108,24 @@ class LatentAlignment(nn.Module):
                 self._record(weights.detach(), limit == scores.size(-1))
         return weights.squeeze(1), place.squeeze(1)
 
-    def _combined(self, hidden: Tensor, state: Tensor) -> Tensor:
-        """Features (…, C) from the sum of both sides (…, F) and the state (…, C)."""
-        return self.layer_norm(state + self.dropout_module(self.out_proj(torch.relu(hidden))))
+    def _likelihoods(
+        self, state: Tensor, source: Tensor, weights: Tensor, place: Tensor, vocabulary: Tensor
+    ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Where weights are positive, as three indices (N,); and the logits of p(y | h, m_a) there (N, V)."""
+        batch, step, candidate = torch.where(weights > 0)
+        row = batch * state.size(1) + step
+        hidden = self.source_proj(source).transpose(0, 1).flatten(0, 1)
+        hidden = hidden.index_select(0, batch * source.size(0) + place[batch, step, candidate])
+        hidden = self.state_proj(state).flatten(0, 1).index_select(0, row) + hidden
+        state = state.flatten(0, 1).index_select(0, row)
+        return batch, step, candidate, self._logits(hidden, state, vocabulary)
 
-    def _source(
-        self, source: Tensor, incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]]
-    ) -> Tuple[Tensor, Tensor]:
-        """Keys (B, S, C) and hidden values (B, S, F) of the source, computed once per sentence."""
-        if incremental_state is not None:
-            saved = self.get_incremental_state(incremental_state, "source")
-            if saved is not None:
-                keys, hidden = saved["keys"], saved["hidden"]
-                assert keys is not None and hidden is not None
-                return keys, hidden
-        keys = self.k_proj(source).transpose(0, 1)
-        hidden = self.source_proj(source).transpose(0, 1).contiguous()
-        if incremental_state is not None:
-            cached: Dict[str, Optional[Tensor]] = {"keys": keys, "hidden": hidden}
-            self.set_incremental_state(incremental_state, "source", cached)
-        return keys, hidden
-
-    def reorder_incremental_state(
-        self, incremental_state: Dict[str, Dict[str, Optional[Tensor]]], new_order: Tensor
-    ) -> Dict[str, Dict[str, Optional[Tensor]]]:
-        """Keep the sentences of the hypotheses that beam search keeps."""
-        saved = self.get_incremental_state(incremental_state, "source")
-        if saved is not None:
-            for name in ("keys", "hidden"):
-                value = saved[name]
-                assert value is not None
-                saved[name] = value.index_select(0, new_order)
-            self.set_incremental_state(incremental_state, "source", saved)
-        return incremental_state
+    def _logits(self, hidden: Tensor, state: Tensor, vocabulary: Tensor) -> Tensor:
+        """Logits (…, V) from the sum of both sides (…, F) and the state (…, C)."""
+        x = self.layer_norm(state + self.dropout_module(self.out_proj(torch.relu(hidden))))
+        if torch.jit.is_scripting():
+            return nn.functional.linear(x, vocabulary)
+        return linear(x, vocabulary, None)  # by oneDNN where it is faster
 
     def posterior(
         self,
@@ -175,18 +139,14 @@ class LatentAlignment(nn.Module):
 
         The other arguments are those of :meth:`forward`. If ``soft``, which has no such posterior, it is π.
         """
-        keys, hidden = self._source(source, None)
-        weights, place = self.distribution(state, keys, padding_mask)
+        weights, place = self.distribution(state, source, padding_mask)
         if not self.soft:
-            from_state, likelihoods = self.state_proj(state), []
-            for candidate in place.unbind(2):
-                chosen = hidden.gather(1, candidate.unsqueeze(2).expand(-1, -1, hidden.size(2)))
-                logits = _logits(self._combined(from_state + chosen, state), vocabulary)
-                p = (logits if logits.dtype == torch.float64 else logits.float()).softmax(2)
-                likelihoods.append(p.gather(2, target.unsqueeze(2)))
-            weights = weights * torch.cat(likelihoods, dim=2)
-            weights = weights / weights.sum(2, keepdim=True).clamp_min(1e-30)
-        return weights.new_zeros(*weights.shape[:2], keys.size(1)).scatter(2, place, weights)
+            batch, step, candidate, logits = self._likelihoods(state, source, weights, place, vocabulary)
+            p = (logits if logits.dtype == torch.float64 else logits.float()).softmax(1)
+            p = p.gather(1, target[batch, step].unsqueeze(1)).squeeze(1)
+            joint = torch.zeros_like(weights, dtype=p.dtype).index_put((batch, step, candidate), p) * weights
+            weights = joint / joint.sum(2, keepdim=True).clamp_min(1e-30)
+        return _at_places(weights, place, source.size(0))
 
     @torch.jit.unused
     def _record(self, weights: Tensor, complete: bool) -> None:
@@ -196,11 +156,9 @@ class LatentAlignment(nn.Module):
         self.certified = torch.ones_like(self.support) if complete else (~positive[..., -1]).float().mean()
 
 
-def _logits(features: Tensor, vocabulary: Tensor) -> Tensor:
-    """Features (…, C) times the weight of the output projection (V, C)."""
-    if torch.jit.is_scripting():
-        return nn.functional.linear(features, vocabulary)
-    return linear(features, vocabulary, None)  # by oneDNN where it is faster
+def _at_places(weights: Tensor, place: Tensor, positions: int) -> Tensor:
+    """Weights (B, T, K) of candidates at all positions of the source (B, T, S)."""
+    return torch.zeros_like(weights[:, :, :1]).expand(-1, -1, positions).scatter(2, place, weights)
 
 
 class LatentAlignmentDecoder(AdaptivelySparseDecoder):
@@ -234,51 +192,30 @@ class LatentAlignmentDecoder(AdaptivelySparseDecoder):
         assert encoder_out is not None
         source, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
         vocabulary = self.output_projection.weight
-        x, attention = self.alignment(x, source, padding, vocabulary, incremental_state)
+        x, attention = self.alignment(x, source, padding, vocabulary)
         attn: List[Optional[Tensor]] = [attention]
         extra["attn"] = attn
         return x
 
-    def get_normalized_probs(
-        self,
-        net_output: Tuple[Tensor, Optional[Dict[str, List[Optional[Tensor]]]]],
-        log_probs: bool,
-        sample: Optional[Dict[str, Tensor]] = None,
-    ):
-        """See fairseq; in training, without a second log_softmax.
 
-        In search it is needed, because a temperature or an ensemble may have changed the log-probabilities.
-        """
-        if self.training and log_probs and not self.alignment.soft:
-            return net_output[0]
-        return self.get_normalized_probs_scriptable(net_output, log_probs, sample)
-
-
-def latent_settings() -> list:
+@dataclass
+class LatentSettings:
     """The settings of ``--latent-alignment``."""
-    return [
-        setting(
-            "latent_alignment",
-            bool,
-            False,
-            "the top context attention, of one head, is a distribution over source positions that is summed "
-            "out exactly",
-        ),
-        setting(
-            "latent_alignment_alpha",
-            Optional[float],
-            None,
-            "the constant α of this distribution, such as 2 for sparsemax (default: set or learned like that "
-            "of decoder context attention)",
-        ),
-        setting("latent_alignment_top_k", int, 4, "the most positions per target word in this sum"),
-        setting(
-            "latent_alignment_soft",
-            bool,
-            False,
-            "attend to the expected source position instead of summing: a baseline of equal size",
-        ),
-    ]
+
+    latent_alignment: bool = described(
+        False,
+        "the top context attention, of one head, is a distribution over source positions that is summed "
+        "out exactly",
+    )
+    latent_alignment_alpha: Optional[float] = described(
+        None,
+        "the constant α of this distribution, such as 2 for sparsemax (default: set or learned like that "
+        "of decoder context attention)",
+    )
+    latent_alignment_top_k: int = described(4, "the most positions per target word in this sum")
+    latent_alignment_soft: bool = described(
+        False, "attend to the expected source position instead of summing: a baseline of equal size"
+    )
 
 
 def latent_alignment(args) -> bool:
@@ -287,10 +224,7 @@ def latent_alignment(args) -> bool:
     Raises:
         UserError: a value is invalid, or another setting contradicts it.
     """
-    alpha, soft = args.latent_alignment_alpha, args.latent_alignment_soft
     if not args.latent_alignment:
-        if soft or alpha is not None:
-            raise UserError("--latent-alignment-alpha and --latent-alignment-soft need --latent-alignment")
         return False
     if args.latent_alignment_top_k < 1:
         raise UserError(f"--latent-alignment-top-k must be at least 1, not {args.latent_alignment_top_k}")
@@ -300,7 +234,9 @@ def latent_alignment(args) -> bool:
             "--latent-alignment cannot be combined with --adaptive-softmax-cutoff, --output-alpha, "
             "--no-cross-attention or --quant-noise-scalar"
         )
+    alpha = args.latent_alignment_alpha
     constant = alpha_configs(args)["decoder_context"].constant if alpha is None else alpha
-    if constant is not None and not (1 if soft else math.nextafter(1, 2)) <= constant < math.inf:
+    least = 1 if args.latent_alignment_soft else math.nextafter(1, 2)
+    if constant is not None and not least <= constant < math.inf:
         raise UserError(f"--latent-alignment needs an α above 1, such as 2, not {constant:g}")
     return True

@@ -29,12 +29,9 @@ class Linear(nn.Linear):
 
     @classmethod
     def sharing(cls, layer: nn.Linear) -> "Linear":
-        """The same layer, with the same parameters."""
-        made = cls.__new__(cls)
-        nn.Module.__init__(made)  # draws no random numbers
-        made.in_features, made.out_features = layer.in_features, layer.out_features
-        made.weight, made.bias = layer.weight, layer.bias
-        return made.train(layer.training)
+        """The layer itself, which is of this class from now on."""
+        layer.__class__ = cls
+        return layer
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, inputs) → (…, outputs)."""
@@ -44,11 +41,10 @@ class Linear(nn.Linear):
 
 
 def use_onednn(model: nn.Module) -> None:
-    """Replace the linear layers of a model, except those with hooks, by :class:`Linear`; parameters stay."""
-    for module in list(model.modules()):
-        for name, child in module.named_children():
-            if type(child) is nn.Linear and not (child._forward_hooks or child._forward_pre_hooks):
-                setattr(module, name, Linear.sharing(child))
+    """Make the linear layers of a model :class:`Linear`."""
+    for module in model.modules():
+        if type(module) is nn.Linear:
+            Linear.sharing(module)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
@@ -106,23 +102,24 @@ def suits_onednn(x: Tensor, weight: Tensor) -> bool:
     )
 
 
+def _attention(layer: nn.Module, embed_dim: int, heads: int, cfg, **kind) -> EntmaxMultiheadAttention:
+    """An attention of one of fairseq's layers; ``kind`` says what it attends to."""
+    return EntmaxMultiheadAttention(
+        embed_dim,
+        heads,
+        dropout=cfg.attention_dropout,
+        q_noise=layer.quant_noise,
+        qn_block_size=layer.quant_noise_block_size,
+        **kind,
+    )
+
+
 class AdaptivelySparseEncoderLayer(TransformerEncoderLayerBase):
     """Encoder layer with α-entmax self-attention."""
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        use_onednn(self)
-
     def build_self_attention(self, embed_dim, cfg):
         """See fairseq."""
-        return EntmaxMultiheadAttention(
-            embed_dim,
-            cfg.encoder.attention_heads,
-            dropout=cfg.attention_dropout,
-            self_attention=True,
-            q_noise=self.quant_noise,
-            qn_block_size=self.quant_noise_block_size,
-        )
+        return _attention(self, embed_dim, cfg.encoder.attention_heads, cfg, self_attention=True)
 
 
 class AdaptivelySparseDecoderLayer(TransformerDecoderLayerBase):
@@ -134,7 +131,6 @@ class AdaptivelySparseDecoderLayer(TransformerDecoderLayerBase):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.need_attn = False
-        use_onednn(self)
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
         """Leave ``need_attn`` unchanged, unlike fairseq.
@@ -145,27 +141,14 @@ class AdaptivelySparseDecoderLayer(TransformerDecoderLayerBase):
 
     def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
         """See fairseq."""
-        return EntmaxMultiheadAttention(
-            embed_dim,
-            cfg.decoder.attention_heads,
-            dropout=cfg.attention_dropout,
-            self_attention=not cfg.cross_self_attention,
-            q_noise=self.quant_noise,
-            qn_block_size=self.quant_noise_block_size,
-        )
+        own = not cfg.cross_self_attention
+        return _attention(self, embed_dim, cfg.decoder.attention_heads, cfg, self_attention=own)
 
     def build_encoder_attention(self, embed_dim, cfg):
         """See fairseq."""
-        return EntmaxMultiheadAttention(
-            embed_dim,
-            cfg.decoder.attention_heads,
-            kdim=cfg.encoder.embed_dim,
-            vdim=cfg.encoder.embed_dim,
-            dropout=cfg.attention_dropout,
-            encoder_decoder_attention=True,
-            q_noise=self.quant_noise,
-            qn_block_size=self.quant_noise_block_size,
-        )
+        source = {"kdim": cfg.encoder.embed_dim, "vdim": cfg.encoder.embed_dim}
+        heads = cfg.decoder.attention_heads
+        return _attention(self, embed_dim, heads, cfg, encoder_decoder_attention=True, **source)
 
 
 class OutputNormalizer(nn.Module):
@@ -175,25 +158,11 @@ class OutputNormalizer(nn.Module):
         alpha: α, from 1 (softmax) to 2, after the schedule.
         start: α at the start of the schedule.
         updates: length of the schedule, which is linear, in updates.
-
-    Raises:
-        ValueError: a value is out of range; the message names it.
     """
 
-    def __init__(self, alpha: float = 1.0, start: Optional[float] = None, updates: int = 0):
+    def __init__(self, alpha: float = 1.0, start: float = 1.0, updates: int = 0):
         super().__init__()
-        start = alpha if start is None else start
-        for name, value in (("output_alpha", alpha), ("output_alpha_start", start)):
-            if not 1 <= value <= 2:
-                raise ValueError(f"{name} must be from 1 to 2, not {value:g}")
-        if (start != alpha) != (updates > 0):
-            raise ValueError(
-                f"output_alpha_start {start:g} and output_alpha_updates {updates} must be given together, "
-                f"with a start that is not output_alpha {alpha:g}"
-            )
-        self.start = float(start)
-        self.end = float(alpha)
-        self.schedule_updates = updates
+        self.start, self.end, self.schedule_updates = start, alpha, updates
         # fairseq sets it before each update and when it loads a checkpoint for training or inference.
         self.updates = 0
 
@@ -230,10 +199,14 @@ class OutputNormalizer(nn.Module):
 
 def output_normalizer(args) -> OutputNormalizer:
     """The normalizer that the settings describe; raises UserError if they contradict each other."""
-    try:
-        normalizer = OutputNormalizer(args.output_alpha, args.output_alpha_start, args.output_alpha_updates)
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    alpha, start, updates = args.output_alpha, args.output_alpha_start, args.output_alpha_updates
+    start = alpha if start is None else start
+    for value in (alpha, start):
+        if not 1 <= value <= 2:
+            raise UserError(f"--output-alpha and --output-alpha-start must be from 1 to 2, not {value:g}")
+    if (start != alpha) != (updates > 0):
+        raise UserError("--output-alpha-start and --output-alpha-updates must be given together")
+    normalizer = OutputNormalizer(alpha, start, updates)
     if not normalizer.is_softmax and args.adaptive_softmax_cutoff:
         raise UserError("--output-alpha replaces the softmax that --adaptive-softmax-cutoff asks for")
     return normalizer
@@ -263,7 +236,8 @@ def _refuse_log_probs() -> None:
 
 
 def _wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
-    """Apply activation checkpointing and sharding, as fairseq's encoder and decoder do."""
+    """Apply activation checkpointing and sharding, as fairseq's encoder and decoder do, and oneDNN."""
+    use_onednn(layer)
     if cfg.offload_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=True)
     elif cfg.checkpoint_activations:
@@ -300,12 +274,9 @@ class AdaptivelySparseEncoder(TransformerEncoderBase):
             mask = None
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)
         x = (x * (1 - padding.unsqueeze(-1).type_as(x))).transpose(0, 1)
-        states = []
+        states = [x]
         for layer in self.layers:
-            if return_all_hiddens:
-                states.append(x)
             x = layer(x, encoder_padding_mask=mask)
-        if return_all_hiddens:
             states.append(x)
         if self.layer_norm is not None:
             x = self.layer_norm(x)
@@ -314,7 +285,7 @@ class AdaptivelySparseEncoder(TransformerEncoderBase):
             "encoder_out": [x],
             "encoder_padding_mask": [padding],
             "encoder_embedding": [embedding],
-            "encoder_states": states,
+            "encoder_states": states if return_all_hiddens else [],
             "fc_results": [],
             "src_tokens": [],
             "src_lengths": [lengths],
@@ -338,8 +309,8 @@ class AdaptivelySparseDecoder(SparseOutput, TransformerDecoderBase):
     def build_output_projection(self, cfg, dictionary, embed_tokens):
         """See fairseq."""
         super().build_output_projection(cfg, dictionary, embed_tokens)
-        if type(self.output_projection) is nn.Linear:  # not with adaptive softmax
-            self.output_projection = Linear.sharing(self.output_projection)
+        if self.output_projection is not None:  # as with adaptive softmax
+            use_onednn(self.output_projection)
 
     def forward(
         self,

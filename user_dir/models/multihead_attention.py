@@ -83,7 +83,8 @@ class EntmaxMultiheadAttention(MultiheadAttention):
         q = self._queries(query, k, key_padding_mask, attn_mask, causal)
         need_weights = (need_weights or need_head_weights) and not self.discards_weights
         alpha = self.alpha().to(q.device) if torch.jit.is_scripting() else self.alpha.value()
-        dropout = self.dropout_module.p if self._drops_weights() else 0.0
+        drops = self.training or self.dropout_module.apply_during_inference
+        dropout = self.dropout_module.p if drops else 0.0
         inputs = AttentionInputs(q, k, v, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights)
         as_any = need_weights or torch.jit.is_scripting()
         output, weights = self.normalizer(
@@ -98,9 +99,6 @@ class EntmaxMultiheadAttention(MultiheadAttention):
             if not need_head_weights:
                 weights = weights.mean(dim=0)
         return self.out_proj(output), weights
-
-    def _drops_weights(self) -> bool:
-        return self.training or self.dropout_module.apply_during_inference
 
     def _queries(
         self,
@@ -134,25 +132,43 @@ class EntmaxMultiheadAttention(MultiheadAttention):
         static_kv: bool,
     ) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
         """Keys and values (B, H, S, D), projected and cached, and their key padding mask."""
-        if incremental_state is not None and static_kv:
-            assert self.encoder_decoder_attention and not self.self_attention
-            if "prev_key" in self._get_input_buffer(incremental_state):
-                key = value = None
-        k: Optional[Tensor] = None
-        v: Optional[Tensor] = None
+        saved: Dict[str, Optional[Tensor]] = {}
+        if incremental_state is not None:
+            saved = self._get_input_buffer(incremental_state)
+        before = "prev_key" in saved
+        if before and static_kv:
+            k, v = saved["prev_key"], saved["prev_value"]
+            assert k is not None and v is not None
+            return k, v, saved["prev_key_padding_mask"]
         if self.self_attention:
             key = value = query
         elif self.encoder_decoder_attention:
-            if key is not None and self.beam_size > 1 and query.size(1) == key.size(1):
+            assert key is not None
+            if self.beam_size > 1 and query.size(1) == key.size(1):
                 # key is repeated for each hypothesis of a sentence
                 key = key.view(key.size(0), -1, self.beam_size, key.size(2))[:, :, 0, :]
                 if key_padding_mask is not None:
                     key_padding_mask = key_padding_mask.view(-1, self.beam_size, key_padding_mask.size(1))
                     key_padding_mask = key_padding_mask[:, 0, :]
             value = key
-        if key is not None and value is not None:
-            k, v = self._split_heads(self.k_proj(key)), self._split_heads(self.v_proj(value))
-        return self._with_cache(k, v, key_padding_mask, incremental_state, static_kv)
+        assert key is not None and value is not None
+        k, v = self._split_heads(self.k_proj(key)), self._split_heads(self.v_proj(value))
+        if incremental_state is not None:
+            previous_mask: Optional[Tensor] = None
+            if before:
+                previous_k, previous_v = saved["prev_key"], saved["prev_value"]
+                assert previous_k is not None and previous_v is not None
+                k, v = torch.cat([previous_k, k], dim=2), torch.cat([previous_v, v], dim=2)
+                previous_mask = saved["prev_key_padding_mask"]
+            key_padding_mask = self._append_prev_key_padding_mask(
+                key_padding_mask, previous_mask, k.size(0), k.size(2), static_kv
+            )
+            if key_padding_mask is not None:  # fairseq appends to masks in float32
+                key_padding_mask = key_padding_mask.to(torch.bool)
+            saved["prev_key"], saved["prev_value"] = k, v
+            saved["prev_key_padding_mask"] = key_padding_mask
+            self._set_input_buffer(incremental_state, saved)
+        return k, v, key_padding_mask
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """(T, B, C) to (B, H, T, D), without a copy."""
@@ -164,45 +180,3 @@ class EntmaxMultiheadAttention(MultiheadAttention):
             return x
         x = x.view(x.size(0), self.num_heads, -1, tgt_len, x.size(3)).transpose(1, 2)
         return x.reshape(bsz, self.num_heads, tgt_len, x.size(4))
-
-    def _with_cache(
-        self,
-        k: Optional[Tensor],
-        v: Optional[Tensor],
-        key_padding_mask: Optional[Tensor],
-        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]],
-        static_kv: bool,
-    ) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
-        """Append to the cached keys, values and key padding mask, and update the cache."""
-        if incremental_state is not None:
-            saved = self._get_input_buffer(incremental_state)
-            prev_key_padding_mask: Optional[Tensor] = None
-            if "prev_key" in saved:
-                prev_key, prev_value = saved["prev_key"], saved["prev_value"]
-                assert prev_key is not None and prev_value is not None
-                if static_kv:
-                    k, v = prev_key, prev_value
-                else:
-                    assert k is not None and v is not None
-                    k = torch.cat([prev_key, k], dim=2)
-                    v = torch.cat([prev_value, v], dim=2)
-            if "prev_key_padding_mask" in saved:
-                prev_key_padding_mask = saved["prev_key_padding_mask"]
-            assert k is not None and v is not None
-            key_padding_mask = self._append_prev_key_padding_mask(
-                key_padding_mask=key_padding_mask,
-                prev_key_padding_mask=prev_key_padding_mask,
-                batch_size=k.size(0),
-                src_len=k.size(2),
-                static_kv=static_kv,
-            )
-            if key_padding_mask is not None:  # fairseq appends to masks in float32
-                key_padding_mask = key_padding_mask.to(torch.bool)
-            saved["prev_key"] = k
-            saved["prev_value"] = v
-            saved["prev_key_padding_mask"] = key_padding_mask
-            self._set_input_buffer(incremental_state, saved)
-        assert k is not None and v is not None
-        if key_padding_mask is not None and key_padding_mask.dim() == 0:
-            key_padding_mask = None
-        return k, v, key_padding_mask

@@ -5,11 +5,9 @@ their types in configs, checkpoints and the keywords of ``from_pretrained``. A s
 dataclass with other defaults, registered under a name of its own.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, Field, field, fields, is_dataclass, make_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, make_dataclass
 from typing import Any, Optional
 
 from fairseq.dataclass import FairseqDataclass
@@ -25,7 +23,6 @@ from omegaconf import DictConfig, OmegaConf
 from ..attention import ATTENTION_TYPES, AlphaConfig
 from ..errors import UserError
 
-ALPHA_FIELDS = tuple(entry.name for entry in fields(AlphaConfig))
 # What would replace our attention or embeddings, or is a relic of earlier checkpoints of fairseq.
 _LEFT_OUT = (
     *("encoder_xformers_att_config", "decoder_xformers_att_config", "char_inputs", "export"),
@@ -42,9 +39,14 @@ Setting = tuple[str, Any, Field]
 """The name, type and field of a setting, as :func:`dataclasses.make_dataclass` takes them."""
 
 
-def setting(name: str, kind: Any, default: Any, text: str) -> Setting:
+def described(default: Any, text: Optional[str]) -> Any:
+    """A field of a dataclass of settings, with its default and the text of its flag."""
+    return field(default=default, metadata={"help": text})
+
+
+def setting(name: str, kind: Any, default: Any, text: Optional[str]) -> Setting:
     """One setting, with its default and the text of its flag."""
-    return name, kind, field(default=default, metadata={"help": text})
+    return name, kind, described(default, text)
 
 
 def flattened(config: type, prefix: str = "") -> list[Setting]:
@@ -65,94 +67,72 @@ def flattened(config: type, prefix: str = "") -> list[Setting]:
     return settings
 
 
+@dataclass
+class AttentionSettings:
+    """What attention has beside α."""
+
+    alpha_log: Optional[str] = described(None, "append every α to this JSON lines file")
+    alpha_log_interval: int = described(100, "updates between lines of it")
+    attention_backend: str = described(
+        "auto",
+        "implementation of attention: fused, a kernel for the device that does not store the weights "
+        "(refuses to run if there is none, or if it does not support the training settings; dense is "
+        "used where weights are requested, as for alignments); dense, which stores the weights; auto, "
+        "the faster one that is supported",
+    )
+    length_scaling: bool = described(
+        False,
+        "scale every query by a learned power of the logarithm of the number of keys that it sees "
+        "(ASEntmax), for any --attention-normalizer",
+    )
+    keys_per_query: Optional[float] = described(
+        None,
+        "move the α of each head until its queries attend to so many keys on average; α's start at "
+        "--alpha-init (with this 1.01 by default), and the loss of 100 updates is the dense model's",
+    )
+    keys_per_query_max_loss: float = described(
+        0.01,
+        "share by which the running loss may exceed the dense model's; beyond it, α's fall again",
+    )
+    cuda_graphs: str = described(
+        "auto",
+        "replay forward, criterion and backward of a training from CUDA graphs: auto, where that is "
+        "possible; off; on, or stop with the reason; on a CPU, on computes on the same padded buffers",
+    )
+
+
+@dataclass
+class OutputSettings:
+    """α of the output layer."""
+
+    output_alpha: float = described(
+        1.0,
+        "α-entmax instead of softmax at the output, with this α, above 1 up to 2; train with --criterion "
+        "entmax_loss",
+    )
+    output_alpha_start: Optional[float] = described(None, "move the output's α from here to --output-alpha")
+    output_alpha_updates: int = described(0, "in so many updates, linearly")
+
+
 def alpha_settings() -> list[Setting]:
     """The fields of AlphaConfig, in general and for each attention type, and what else attention has."""
-    general = fields(AlphaConfig)
-    settings = [setting(entry.name, entry.type, entry.default, entry.metadata["help"]) for entry in general]
-    for attention_type in ATTENTION_TYPES:
-        settings += [
-            setting(
-                f"{attention_type}_{entry.name}",
-                entry.type if entry.type == Optional[float] else Optional[entry.type],
-                None,
-                f"{attention_type.replace('_', ' ')}: {entry.metadata['help']}",
-            )
-            for entry in general
-        ]
-    return [
-        *settings,
-        setting("alpha_log", Optional[str], None, "append every α to this JSON lines file"),
-        setting("alpha_log_interval", int, 100, "updates between lines of it"),
+    by_type = [
         setting(
-            "attention_backend",
-            str,
-            "auto",
-            "implementation of attention: fused, a kernel for the device that does not store the weights "
-            "(refuses to run if there is none, or if it does not support the training settings; dense is "
-            "used where weights are requested, as for alignments); dense, which stores the weights; auto, "
-            "the faster one that is supported",
-        ),
-        setting(
-            "length_scaling",
-            bool,
-            False,
-            "scale every query by a learned power of the logarithm of the number of keys that it sees "
-            "(ASEntmax), for any --attention-normalizer",
-        ),
-        setting(
-            "keys_per_query",
-            Optional[float],
+            f"{attention_type}_{entry.name}",
+            Optional[entry.type],
             None,
-            "move the α of each head until its queries attend to so many keys on average; α's start at "
-            "--alpha-init (with this 1.01 by default), and the loss of 100 updates is the dense model's",
-        ),
-        setting(
-            "keys_per_query_max_loss",
-            float,
-            0.01,
-            "share by which the running loss may exceed the dense model's; beyond it, α's fall again",
-        ),
-        setting(
-            "cuda_graphs",
-            str,
-            "auto",
-            "replay forward, criterion and backward of a training from CUDA graphs: auto, where that is "
-            "possible; off; on, or stop with the reason; on a CPU, on computes on the same padded buffers",
-        ),
+            f"{attention_type.replace('_', ' ')}: {entry.metadata['help']}",
+        )
+        for attention_type in ATTENTION_TYPES
+        for entry in fields(AlphaConfig)
     ]
-
-
-def output_settings() -> list[Setting]:
-    """α of the output layer."""
-    return [
-        setting(
-            "output_alpha",
-            float,
-            1.0,
-            "α-entmax instead of softmax at the output, with this α, above 1 up to 2; train with --criterion "
-            "entmax_loss",
-        ),
-        setting(
-            "output_alpha_start", Optional[float], None, "move the output's α from here to --output-alpha"
-        ),
-        setting("output_alpha_updates", int, 0, "in so many updates, linearly"),
-    ]
+    return [*flattened(AlphaConfig), *by_type, *flattened(AttentionSettings)]
 
 
 def make_settings(name: str, settings: Iterable[Setting], base: type = FairseqDataclass) -> type:
     """A dataclass of settings; of several with one name, the last counts."""
     unique = {entry[0]: entry for entry in settings}
     return make_dataclass(name, list(unique.values()), bases=(base,), namespace={"__module__": __name__})
-
-
-def with_defaults(settings: type, name: str, defaults: dict[str, Any]) -> type:
-    """A subclass of a dataclass of settings with other defaults."""
-    kinds = {entry.name: entry for entry in fields(settings)}
-    changed = [
-        (key, kinds[key].type, field(default=value, metadata=dict(kinds[key].metadata)))
-        for key, value in defaults.items()
-    ]
-    return make_dataclass(name, changed, bases=(settings,), namespace={"__module__": __name__})
 
 
 def register(name: str, settings: type, sizes: dict[str, dict[str, Any]]) -> Callable[[type], type]:
@@ -164,10 +144,16 @@ def register(name: str, settings: type, sizes: dict[str, dict[str, Any]]) -> Cal
         sizes: defaults that differ, by suffix; the suffix of the model itself is empty.
     """
 
+    known = {entry.name: entry for entry in fields(settings)}
+
     def registered(model: type) -> type:
         model.settings, model.architecture = settings, name
         for suffix, defaults in sizes.items():
-            sized = with_defaults(settings, f"{model.__name__}Settings{suffix}", defaults)
+            others = [
+                setting(key, known[key].type, value, known[key].metadata["help"])
+                for key, value in defaults.items()
+            ]
+            sized = make_settings(f"{model.__name__}Settings{suffix}", others, base=settings)
             # fairseq keeps the dataclass in the class
             named = {"__module__": model.__module__, "__doc__": model.__doc__, "sized": model}
             kind = type(model.__name__, (model,), named)
@@ -198,7 +184,7 @@ def exact_type(module: Any) -> type:
     return vars(type(module)).get("sized", type(module))
 
 
-def family(name: str) -> str | None:
+def family(name: str) -> Optional[str]:
     """The model that an architecture is a size of, such as ``transformer``; None if there is no such."""
     model = ARCH_MODEL_REGISTRY.get(name)
     return getattr(model, "architecture", ARCH_MODEL_NAME_REGISTRY.get(name))
@@ -219,7 +205,17 @@ def alpha_configs(args) -> dict[str, AlphaConfig]:
     Raises:
         UserError: a value is invalid, or values contradict each other.
     """
-    configs = {attention_type: _alpha_config(args, attention_type) for attention_type in ATTENTION_TYPES}
+    general, configs = _given(args, ""), {}
+    for attention_type in ATTENTION_TYPES:
+        own = _given(args, attention_type + "_")
+        void = {name for given in own for name in _VOIDS.get(given, ())}
+        values = {name: value for name, value in general.items() if name not in void}
+        if getattr(args, "keys_per_query", None) is not None:  # which starts from a dense model
+            values.setdefault("alpha_init", 1.01)
+        try:
+            configs[attention_type] = AlphaConfig(**values | own)
+        except ValueError as error:
+            raise UserError(f"{attention_type}: {error}") from None
     first, *others = configs.values()
     if any(config.alpha_tying == "model" for config in configs.values()) and any(
         config != first for config in others
@@ -228,18 +224,7 @@ def alpha_configs(args) -> dict[str, AlphaConfig]:
     return configs
 
 
-def _alpha_config(args, attention_type: str) -> AlphaConfig:
-    own = _given(args, attention_type + "_")
-    void = {name for given in own for name in _VOIDS.get(given, ())}
-    general = {name: value for name, value in _given(args, "").items() if name not in void}
-    if getattr(args, "keys_per_query", None) is not None:  # which starts from a dense model
-        general.setdefault("alpha_init", 1.01)
-    try:
-        return AlphaConfig(**{**general, **own})
-    except ValueError as error:
-        raise UserError(f"{attention_type}: {error}") from None
-
-
 def _given(args, prefix: str) -> dict[str, Any]:
-    values = {name: getattr(args, prefix + name, None) for name in ALPHA_FIELDS}
+    """The fields of AlphaConfig that are given under a prefix."""
+    values = {entry.name: getattr(args, prefix + entry.name, None) for entry in fields(AlphaConfig)}
     return {name: value for name, value in values.items() if value is not None}

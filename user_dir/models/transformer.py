@@ -11,17 +11,17 @@ from torch import Tensor
 
 from ..errors import UserError
 from .heads import SparseHeads
-from .latent_alignment import LatentAlignment, LatentAlignmentDecoder, latent_alignment, latent_settings
-from .layers import AdaptivelySparseDecoder, AdaptivelySparseEncoder, output_normalizer
+from .latent_alignment import LatentAlignment, LatentAlignmentDecoder, LatentSettings, latent_alignment
+from .layers import AdaptivelySparseDecoder, AdaptivelySparseEncoder
 from .settings import (
     Configured,
+    OutputSettings,
     alpha_settings,
     as_namespace,
     family,
     filled,
     flattened,
     make_settings,
-    output_settings,
     register,
     setting,
 )
@@ -35,8 +35,8 @@ TransformerSettings = make_settings(
         setting("decoder_embed_dim", Optional[int], None, "decoder embedding dimension"),
         setting("decoder_ffn_embed_dim", Optional[int], None, "decoder embedding dimension for FFN"),
         *alpha_settings(),
-        *output_settings(),
-        *latent_settings(),
+        *flattened(OutputSettings),
+        *flattened(LatentSettings),
         setting(
             "int8",
             bool,
@@ -92,12 +92,9 @@ class AdaptivelySparseTransformerModel(Configured, SparseHeads, TransformerModel
         """Build the model for ``task``; raises UserError for settings that contradict each other."""
         args = as_namespace(args)
         fill_in(args)
-        output = output_normalizer(args)
         model = super().build_model(args, task)
-        model.resolved = args
         model.set_up_heads(args)
         model.int8 = bool(args.int8)
-        model.decoder.output_normalizer = output
         # A dataset with alignments is used to train alignment.
         model.trains_alignment = bool(getattr(getattr(task, "cfg", None), "load_alignments", False))
         return model
