@@ -16,7 +16,6 @@ from torch.nn.modules import module as torch_modules
 from torch.utils.checkpoint import checkpoint
 
 from ..attention import Alpha
-from ..attention.length_scaling import LengthScaling
 from ..attention.normalizers.rela import GatedRMSNorm
 from ..entmax import has_native
 from ..errors import UserError, one_line
@@ -29,6 +28,7 @@ from ..models.layers import (
     Linear,
     OutputNormalizer,
 )
+from ..models.length_scaling import LengthScaling
 from ..models.settings import exact_type
 from ..models.transformer import AdaptivelySparseTransformerModel
 from .device_search import DeviceSearch, NotRecorded

@@ -12,12 +12,12 @@ from fairseq.logging import metrics
 from torch import Tensor, distributed
 
 from ..attention import BACKENDS, Alpha, AlphaConfig, unavailable
-from ..attention.length_scaling import LengthScaling
 from ..attention.normalizers import NORMALIZERS
 from ..errors import UserError, exit_on_user_error
 from ..files import write_text
 from .dial import TrainingDial
 from .layers import layers_of, output_normalizer
+from .length_scaling import LengthScaling
 from .multihead_attention import EntmaxMultiheadAttention
 from .settings import alpha_configs
 

@@ -7,9 +7,9 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from ..attention import Alpha, AlphaConfig, AttentionInputs
-from ..attention.length_scaling import visible_keys
 from ..attention.normalizers import NORMALIZERS
 from ..entmax.checks import check_mask
+from .length_scaling import visible_keys
 
 
 def causal_mask(tensor: Tensor) -> Tensor:

@@ -49,7 +49,7 @@ def visible_keys(
     """The number of keys that each query sees: (B or 1, T or 1), float32; TorchScript can compile it.
 
     Args:
-        key_padding_mask, attn_mask, causal: as for :func:`.dispatch.attention`.
+        key_padding_mask, attn_mask, causal: as for :func:`~user_dir.attention.attention`.
         queries: T.
         key: (B, H, S, D).
     """
