@@ -68,8 +68,6 @@ def test_a_checkpoint_must_match_its_corpus(tmp_path):
     assert direction(**embeddings) == ("en", "de")
     with pytest.raises(UserError, match=r"model\.pt translates en-fr"):
         direction(task={**task, "target_lang": "fr"}, **embeddings)
-    with pytest.raises(UserError, match="23 target symbols, but mine 24"):
-        direction(**{**embeddings, "decoder.embed_tokens.weight": rows[1:]})
     for name, side in (("transformer_lm", "decoder"), ("masked_lm", "encoder")):
         with pytest.raises(UserError, match=rf"model\.pt is of a {name}"):
             direction(name, task={}, **{f"{side}.embed_tokens.weight": rows})
