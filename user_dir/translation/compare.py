@@ -129,8 +129,7 @@ def compare(
           :func:`_verdict`; None with one seed;
         - ``p``: sacrebleu's, of these models; in ``seeds``, the ``delta`` of each seed.
 
-        P-values that are adjusted end in ``_holm``. With sacrebleu's bootstrap every system has ``ci``, half
-        the width of the interval that holds 95 % of the resampled scores.
+        P-values that are adjusted end in ``_holm``.
 
     Raises:
         UserError: there is a single sentence, of which all resamples are alike.
@@ -164,28 +163,33 @@ def _by_metric(
 ) -> tuple[list[dict], str]:
     """What :func:`compare` says of each system by one metric, but adjusted p-values; and the signature."""
     counts = [
-        [metric._extract_corpus_statistics(lines, references) for lines in system.translations]
+        np.array([metric._extract_corpus_statistics(lines, references) for lines in system.translations])
         for system in systems
-    ]
-    tested, signature = _test(metric, [np.sum(seeds, axis=0).tolist() for seeds in counts], test, samples)
+    ]  # of each: (seeds, sentences, statistics)
+    sums = [(str(number), seeds.sum(0).tolist()) for number, seeds in enumerate(counts)]
+    named = {"metric": _Counted(metric)}
+    signatures, results = PairedTest(sums, named, None, test_type=test, n_samples=samples)()
+    ((name, signature),) = signatures.items()
     resampled = [
         resampled_scores(seeds, lambda row: metric._compute_score_from_stats(row).score) for seeds in counts
     ]
     rows: list[dict] = []
-    for seeds, p_and_ci, drawn in zip(counts, tested, resampled):
-        scores = [metric._aggregate_and_compute(seed).score for seed in seeds]
+    for seeds, tested, drawn in zip(counts, results[name], resampled):
+        scores = [metric._aggregate_and_compute(seed.tolist()).score for seed in seeds]
         std = statistics.stdev(scores) if len(scores) > 1 else None
-        row = {"mean": statistics.fmean(scores), "std": std, **p_and_ci}
-        row["seeds"] = [{"score": score} for score in scores]
+        row = {"mean": statistics.fmean(scores), "std": std, "seeds": [{"score": score} for score in scores]}
         if rows:
             for seed, baseline in zip(row["seeds"], rows[0]["seeds"]):
                 seed["delta"] = seed["score"] - baseline["score"]
             found = difference([seed["delta"] for seed in row["seeds"]], (drawn - resampled[0]).T)
             row |= {"delta": found.mean, "interval": found.interval(), "p_seeds": found.p_differs()}
+            # Of systems that are one and the same no resample exceeds the difference, 0, which sacrebleu
+            # would count as the strongest evidence.
+            row["p"] = 1.0 if np.array_equal(seeds, counts[0]) else float(tested.p_value)
             if margin is not None:
                 row["p_margin"] = found.p_equivalent(margin)
         rows.append(row)
-    return rows, signature
+    return rows, str(signature)
 
 
 class _Counted:
@@ -199,24 +203,6 @@ class _Counted:
 
     def _extract_corpus_statistics(self, hypotheses: list[list], references: None) -> list[list]:
         return hypotheses
-
-
-def _test(metric, counts: Sequence[list[list]], test: str, samples: int) -> tuple[list[dict], str]:
-    """``p`` and ``ci`` of each system, from the statistics of its sentences; and the signature."""
-    systems = [(str(i), rows) for i, rows in enumerate(counts)]
-    metrics = {"metric": _Counted(metric)}
-    signatures, results = PairedTest(systems, metrics, None, test_type=test, n_samples=samples)()
-    (name, signature), rows = next(iter(signatures.items())), []
-    for i, result in enumerate(results[name]):
-        row = {}
-        if i:
-            # Of systems that are one and the same no resample exceeds the difference, 0, which sacrebleu
-            # would count as the strongest evidence.
-            row["p"] = 1.0 if counts[i] == counts[0] else float(result.p_value)
-        if result.ci is not None:
-            row["ci"] = float(result.ci)
-        rows.append(row)
-    return rows, str(signature)
 
 
 def _verdict(scores: dict, margin: float) -> str:
