@@ -15,7 +15,6 @@ from user_dir.errors import UserError
 from user_dir.translation.loading import (
     MAX_LEN_B,
     Limit,
-    Search,
     longest_side,
     translation_direction,
     translation_limit,
@@ -43,13 +42,6 @@ def test_a_model_with_fewer_positions_has_a_limit_of_its_own():
     for limit in (Limit(0, 200), Limit(1.5, 20), Limit(0, 19)):
         assert limit.within(20) == Limit(0, 19) and limit.within(1024) == limit
     assert Limit(1.5, 18).within(20) == Limit(1.5, 18)
-
-
-def test_a_beam_fits_the_vocabulary():
-    Search(24).check_beam(24)
-    for beam, symbols in ((25, 24), (0, 24)):
-        with pytest.raises(UserError, match=f"--beam {beam}: give 1 to"):
-            Search(beam).check_beam(symbols)
 
 
 def test_a_checkpoint_must_match_its_corpus(tmp_path):

@@ -65,24 +65,28 @@ def read_systems(
     if len(named) < 2 or len({len(files) for _, files in named}) > 1:
         raise UserError("give --system twice or more, with as many files each, in the order of the seeds")
     texts = [list(read_lines(file)) for file in references or []]
-    evaluations = [file for _, files in named for file in files if file.suffix == ".json"]
-    test_sets, places = [], {}
-    for file in evaluations:
-        places[file], test_set = _evaluation(file, texts)
-        test_sets.append(test_set)
-        if test_set != test_sets[0]:
-            differ = "differ in references, language or settings of BLEU"
-            raise UserError(f"{file} and {evaluations[0]} {differ}")
-    if not (test_sets or texts):
-        raise UserError("plain text translations require --ref FILE")
-    test_set = test_sets[0] if test_sets else TestSet(texts)
-    systems, count = [], len(test_set.references[0])
+    test_set, systems = None, []
     for name, files in named:
-        translations = [list(read_lines(places.get(file, file))) for file in files]
-        for file, lines in zip(files, translations):
+        translations = []
+        for file in files:
+            place = file
+            if file.suffix == ".json":
+                place, of_file = _evaluation(file, texts)
+                if test_set not in (None, of_file):
+                    differs = "differs from the others in references, language or settings of BLEU"
+                    raise UserError(f"{file} {differs}")
+                test_set = of_file
+            translations.append(list(read_lines(place)))
+        systems.append(System(name, files, translations))
+    if test_set is None:
+        if not texts:
+            raise UserError("plain text translations require --ref FILE")
+        test_set = TestSet(texts)
+    count = len(test_set.references[0])
+    for system in systems:
+        for file, lines in zip(system.files, system.translations):
             if len(lines) != count:
                 raise UserError(f"{file} has {len(lines)} lines, but the references have {count}")
-        systems.append(System(name, files, translations))
     return systems, test_set
 
 

@@ -2,94 +2,38 @@
 
 from __future__ import annotations
 
-import math
-from argparse import Namespace
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from fairseq import utils
 from fairseq.data import data_utils
-from fairseq.dataclass.configs import DatasetConfig, GenerationConfig
+from fairseq.dataclass.configs import DatasetConfig
 from tqdm import tqdm
 
-from ..checkpoints import load_checkpoint, model_name
 from ..corpora import Corpus
 from ..corpora.download import sha256
 from ..files import write_json, write_text
-from .loading import (
-    Search,
-    check_lengths,
-    load_model,
-    load_split,
-    penalise_new_pieces,
-    too_long,
-    translation_direction,
-    translation_limit,
-)
-from .scoring import ScoredSplit, join_pieces
+from .loading import check_lengths, load_split, penalise_new_pieces, too_long
+from .scoring import ScoredSplit
+from .translator import BeamSearch, Translator
 
 PENALTIES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 _SEED = 1 + 1  # fairseq's for shuffling sentences of equal length: its --seed plus the epoch
 
 
-class BeamSearch:
-    """fairseq's beam search with one model, or with an ensemble of several that have one vocabulary.
-
-    The models cannot be trained afterwards.
-    """
-
-    def __init__(self, models: Sequence, task, search: Search):
-        settings = GenerationConfig(beam=search.beam, lenpen=search.length_penalty)
-        settings.max_len_a, settings.max_len_b = search.limit.a, search.limit.b
-        for model in models:
-            model.prepare_for_inference_(Namespace(generation=settings))
-        self.generator = task.build_generator(models, settings)
-        self._models, self._task = models, task
-        self._on_gpu = next(models[0].parameters()).is_cuda
-
-    def __call__(self, sample: dict) -> list[list[dict]]:
-        """The hypotheses of each sentence of a batch, in fairseq's form, best first.
-
-        The best has ``unfinished``: whether it reached the limit of length, or was given up without an end.
-        """
-        if self._on_gpu:
-            sample = utils.move_to_cuda(sample)
-        generator, source = self.generator, sample["net_input"]["src_tokens"]
-        longest = int(generator.max_len_a * source.size(1) + generator.max_len_b)
-        longest = min(longest, generator.max_len - 1)
-        found = self._task.inference_step(generator, self._models, sample)
-        for best, *_ in found:
-            best["unfinished"] = len(best["tokens"]) > longest or float(best["score"]) == -math.inf
-        return found
-
-    def text(self, tokens) -> str:
-        """Tokens of the target as text with pieces joined."""
-        stripped = self.generator.symbols_to_strip_from_output
-        string = self._task.target_dictionary.string
-        return join_pieces(string(tokens.int().cpu(), extra_symbols_to_ignore=stripped))
-
-
 def translate_split(
-    model,
-    task,
-    subset: str,
-    search: Search,
-    *,
-    left_out: Collection[int] = (),
-    description: str | None = None,
+    search: BeamSearch, subset: str, *, left_out: Collection[int] = (), description: str | None = None
 ) -> tuple[list[str], list[int]]:
-    """Translate a split with a progress bar.
+    """Translate a split of the search's task with a progress bar.
 
     Batches are those of ``fairseq-generate --max-tokens N``, so that rounding and hence the hypotheses are
     identical.
 
     Args:
-        model, task: in evaluation mode; heads may be masked.
+        search: with models in evaluation mode; heads may be masked.
         subset: fairseq's name of the split.
-        search: how to search.
         left_out: numbers of sentences, from 0, that are not translated.
         description: label of the progress bar; None for the name of the split.
 
@@ -97,17 +41,17 @@ def translate_split(
         The translations in corpus order, with pieces joined, and the numbers, from 0, of the sentences whose
         translation reached the limit of length.
     """
-    beam_search, dataset = BeamSearch([model], task, search), load_split(task, subset)
+    dataset, size = load_split(search.task, subset), search.settings.max_tokens
     with data_utils.numpy_seed(_SEED):
         order = dataset.ordered_indices()
     order = order[~np.isin(order, list(left_out))]
     multiple = DatasetConfig.required_batch_size_multiple
     texts, cut = {}, []
     with tqdm(total=len(order), desc=description or subset, unit="sentence", disable=None) as progress:
-        for numbers in dataset.batch_by_size(order, search.max_tokens, required_batch_size_multiple=multiple):
+        for numbers in dataset.batch_by_size(order, size, required_batch_size_multiple=multiple):
             sample = dataset.collater([dataset[i] for i in numbers])
-            for number, (best, *_) in zip(sample["id"].tolist(), beam_search(sample)):
-                texts[number] = beam_search.text(best["tokens"])
+            for number, (best, *_) in zip(sample["id"].tolist(), search(sample)):
+                texts[number] = search.text(best["tokens"])
                 cut += [number] if best["unfinished"] else []
             progress.update(len(numbers))
     return [texts[i] for i in sorted(texts)], sorted(cut)
@@ -130,6 +74,10 @@ class Options:
     truncate_source: bool = False  # cut sources longer than the model's limit
     cpu: bool = False
     int8: bool = False
+
+
+SEARCH = ("beam", "length_penalty", "max_len_a", "max_len_b", "max_tokens", "cpu", "int8")
+"""The options of the translator."""
 
 
 def evaluate(
@@ -161,21 +109,15 @@ class _Evaluator:
 
     def __init__(self, checkpoint: Path, corpus: Corpus, options: Options):
         self.checkpoint, self.corpus, self.options = checkpoint, corpus, options
-        state = load_checkpoint(checkpoint)
-        self.direction = translation_direction(state, checkpoint, corpus)
+        search = {name: getattr(options, name) for name in SEARCH}
+        self.translator = Translator([checkpoint], corpus, **search)
+        (self.model,), self.task = self.translator.models, self.translator.task
         self.about = {"checkpoint": str(checkpoint), "checkpoint_sha256": sha256(checkpoint)}
-        self.about |= {"model": model_name(state), "corpus": corpus.name}
-        self.model, self.task = load_model(
-            checkpoint, corpus, self.direction, cpu=options.cpu, int8=options.int8
-        )
-        limit = translation_limit(state, corpus, options.max_len_a, options.max_len_b)
-        limit = limit.within(self.model.max_positions()[1])
-        self.search = Search(options.beam, options.length_penalty, limit, options.max_tokens)
-        self.search.check_beam(len(self.task.target_dictionary))
+        self.about |= {"model": self.translator.names[0], "corpus": corpus.name}
 
     def load(self, name: str) -> ScoredSplit:
         """Load a split, so that it fits the model; UserError if it does not."""
-        split = ScoredSplit(self.corpus, name, self.direction, self.options.tokenize)
+        split = ScoredSplit(self.corpus, name, self.translator.direction, self.options.tokenize)
         dataset = load_split(self.task, split.subset)
         if self.options.truncate_source:
             settings, limit = self.task.cfg, self.model.max_positions()[0]
@@ -204,19 +146,19 @@ class _Evaluator:
         self.about["new_piece_penalty"] = penalty
 
     def _translate(self, split: ScoredSplit, description: str | None = None) -> tuple[list[str], list[int]]:
-        given = self.model, self.task, split.subset, self.search
-        return translate_split(*given, left_out=split.left_out, description=description)
+        search = self.translator.search
+        return translate_split(search, split.subset, left_out=split.left_out, description=description)
 
     def evaluate(self, split: ScoredSplit, output: Path) -> dict:
         """Translate a split, score it, and write its files."""
-        options, limit = self.options, self.search.limit
+        options, limit = self.options, self.translator.limit
         texts, unfinished = self._translate(split)
         lines = split.lines(texts)
         blank = np.flatnonzero(self.task.dataset(split.subset).src_sizes == 1).tolist()
         about = {
             **self.about,
             "test_set": split.name,
-            "direction": "-".join(self.direction),
+            "direction": "-".join(self.translator.direction),
             "sentences": len(lines),
             "left_out_lines": _from_one(split.left_out) if options.skip_long else None,
             "truncated_lines": _from_one(split.truncated) if options.truncate_source else None,

@@ -144,11 +144,6 @@ class Search:
     limit: Limit = Limit()
     max_tokens: int = 4096  # of a batch, on one side, including padding
 
-    def check_beam(self, symbols: int) -> None:
-        """Raise UserError unless fairseq can search with so large a beam over so many symbols."""
-        if not 1 <= self.beam <= symbols:
-            raise UserError(f"--beam {self.beam}: give 1 to {symbols}, the symbols of the vocabulary")
-
 
 def load_model(
     checkpoint: Path, corpus: Corpus, direction: tuple[str, str], *, cpu: bool = False, int8: bool = False
