@@ -102,7 +102,8 @@ def test_ter_counts_case_unless_lower_cased_and_words_where_there_are_spaces():
 
 def test_scores_equal_sacrebleu():
     hypotheses, references = ["The dog sleeps."], ["The dog is asleep."]
-    found = scoring.scores(hypotheses, [references], make_bleu("en"), False, make_ter("en"))
+    metrics = {"bleu": make_bleu("en"), "chrf": sacrebleu.metrics.CHRF(), "ter": make_ter("en")}
+    found = scoring.scores(metrics, hypotheses, [references])
     assert found["bleu"] == round(sacrebleu.corpus_bleu(hypotheses, [references]).score, 2)
     assert found["chrf"] == round(sacrebleu.corpus_chrf(hypotheses, [references]).score, 2)
     ter = sacrebleu.metrics.TER(case_sensitive=True)

@@ -3,11 +3,10 @@
 import copy
 import logging
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from fairseq import checkpoint_utils, utils
@@ -57,9 +56,8 @@ def read(load, path: str, *args, **kwargs) -> dict:
     """Compare a checkpoint with the vocabulary that it is read for; end the command if it cannot be read."""
     with exit_on_user_error():
         state = load(path, *args, **kwargs)
-    compare = _comparison.get()
-    if compare is not None:
-        compare(state, path)
+    if _compare is not None:
+        _compare(state, path)
     return state
 
 
@@ -97,17 +95,13 @@ def begin_training(verify, save_dir: str) -> None:
 # ------------------------------------------------------------------------------------- vocabularies
 # fairseq compares only the shapes of parameters: with other pieces or another corpus, it computes nonsense.
 
-_comparison: ContextVar[Callable[[dict, str], None] | None] = ContextVar("_comparison", default=None)
+_compare: Callable[[dict, str], None] | None = None
+"""To be called with each checkpoint that fairseq reads, and its path."""
 
 
-@contextmanager
-def _comparing(compare: Callable[[dict, str], None]) -> Iterator[None]:
-    """Call ``compare(state, path)`` for each checkpoint that fairseq reads."""
-    token = _comparison.set(compare)
-    try:
-        yield
-    finally:
-        _comparison.reset(token)
+def _comparing(compare: Callable[[dict, str], None]):
+    """Call ``compare`` while a block of code reads checkpoints."""
+    return patch.object(sys.modules[__name__], "_compare", compare)
 
 
 def vocabulary_of(task) -> Vocabulary | None:
@@ -132,14 +126,13 @@ def vocabulary_of(task) -> Vocabulary | None:
 @around(checkpoint_utils, "load_model_ensemble_and_task")
 def load_models(load, filenames, arg_overrides=None, task=None, *args, **kwargs):
     """Compare models with the vocabulary of their task, which may be set up only after they are read."""
-    seen: list[tuple[dict, str]] = []
+    present, seen = None if task is None else vocabulary_of(task), []
 
     def compare(state: dict, path: str) -> None:
         seen.append(({KEY: state.get(KEY)}, path))
-        if task is not None:
+        if present is not None:
             require_same(state, path, present)
 
-    present = None if task is None else vocabulary_of(task)
     with _comparing(compare):
         loaded = load(filenames, arg_overrides, task, *args, **kwargs)
     if task is None and (present := vocabulary_of(loaded[2])) is not None:

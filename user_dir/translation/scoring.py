@@ -9,6 +9,7 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.metrics.base import Metric
 from sacrebleu.tokenizers.tokenizer_ter import TercomTokenizer
 
 from ..corpora import Corpus
@@ -184,39 +185,37 @@ class ScoredSplit:
         For a triplet corpus also the same scores of the machine translations as they were, ``uncorrected``,
         and how many sentences were changed for better or worse, ``changes``.
         """
-        references = list(map(self._kept, self.references))
-        hypotheses, ter = self.natural(lines), make_ter(self.target, self._lower_case, self._own)
-        found = scores(hypotheses, references, self.bleu, self._lower_case, ter)
+        references, hypotheses = list(map(self._kept, self.references)), self.natural(lines)
+        ter = make_ter(self.target, self._lower_case, self._own)
+        metrics = {"bleu": self.bleu, "chrf": CHRF(lowercase=self._lower_case), "ter": ter}
+        found = scores(metrics, hypotheses, references)
         if self._corpus.description.triplets:
             given = self.natural(self._kept(read_lines(self._corpus.uncorrected(self.subset))))
-            before = scores(given, references, self.bleu, self._lower_case, ter)
-            found["uncorrected"] = {name: before[name] for name in ("bleu", "chrf", "ter")}
+            before = scores(metrics, given, references)
+            found["uncorrected"] = {name: before[name] for name in metrics}
             found["changes"] = changes(hypotheses, given, references, ter)
         if self.tokenised:
-            release = self._kept(read_lines(self._corpus.text(self.subset, self.target)))
-            found |= tokenized_bleu(lines, release, self._lower_case, "the release")
-        elif written(self.target, self._own).spaced:  # others are not supported by Moses
-            both = (moses_tokens(side, self.target) for side in (lines, references[0]))
-            found |= tokenized_bleu(*both, self._lower_case, f"Moses (sacremoses {version('sacremoses')})")
-        return found
+            release, tokens = (
+                self._kept(read_lines(self._corpus.text(self.subset, self.target))),
+                "the release",
+            )
+        elif written(self.target, self._own).spaced:
+            lines, release = (moses_tokens(side, self.target) for side in (lines, references[0]))
+            tokens = f"Moses (sacremoses {version('sacremoses')})"
+        else:  # not supported by Moses
+            return found
+        # As reported before sacrebleu.
+        metrics = {
+            "tokenized_bleu": BLEU(tokenize="none", lowercase=self._lower_case, force=True),
+            "tokenized_bleu_lowercased": BLEU(tokenize="none", lowercase=True, force=True),
+        }
+        return {**found, "tokenized_bleu_tokens": tokens, **scores(metrics, lines, [release])}
 
 
-def scores(
-    hypotheses: list[str], references: list[list[str]], bleu: BLEU, lower_case: bool, ter: TER
-) -> dict:
-    """BLEU, chrF and TER on detokenised text, with signatures; ``references`` are in sacrebleu's form."""
+def scores(metrics: dict[str, Metric], hypotheses: list[str], references: list[list[str]]) -> dict:
+    """The score and the signature of each metric; ``references`` are in sacrebleu's form."""
     found = {}
-    for name, metric in {"bleu": bleu, "chrf": CHRF(lowercase=lower_case), "ter": ter}.items():
+    for name, metric in metrics.items():
         found[name] = round(metric.corpus_score(hypotheses, references).score, 2)
         found[f"{name}_signature"] = str(metric.get_signature())
-    return found
-
-
-def tokenized_bleu(hypotheses: list[str], references: list[str], lower_case: bool, tokens: str) -> dict:
-    """BLEU on tokens, as reported before sacrebleu, also lower-cased; ``tokens`` names the tokenisation."""
-    found = {"tokenized_bleu_tokens": tokens}
-    for name, lower in (("tokenized_bleu", lower_case), ("tokenized_bleu_lowercased", True)):
-        bleu = BLEU(tokenize="none", lowercase=lower, force=True)
-        found[name] = round(bleu.corpus_score(hypotheses, [references]).score, 2)
-        found[f"{name}_signature"] = str(bleu.get_signature())
     return found
