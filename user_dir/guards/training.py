@@ -25,7 +25,6 @@ from fairseq.trainer import Trainer
 from omegaconf import DictConfig, open_dict
 
 from ..corpora.languages import language
-from ..errors import UserError
 from . import around
 
 logger = logging.getLogger(__name__)
@@ -76,14 +75,8 @@ def launched_workers(ddp_backend: str, cpu: bool) -> dict[str, object]:
     """The ``distributed_training`` settings that join the workers started by ``torchrun``.
 
     fairseq divides by the number of GPUs: without GPUs, each process would train its own model and overwrite
-    the checkpoints of the others.
-
-    Args:
-        ddp_backend: the configured backend, including fairseq's default.
-        cpu: whether a CPU is requested even if there is a GPU.
-
-    Returns:
-        The settings by name; empty outside torchrun, or if it started a single process.
+    the checkpoints of the others. ``ddp_backend`` is the configured one, including fairseq's default, ``cpu``
+    whether a CPU is requested even if there is a GPU. Outside torchrun, or for one process, there are none.
     """
     names = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK")
     if not all(name in os.environ for name in names) or os.environ["WORLD_SIZE"] == "1":
@@ -156,16 +149,8 @@ def build_optimizer(build, self, cfg, params):
     would also step the parameters of the first.
     """
     params = list(params)
-    if len(params) == 1:
-        raise UserError(
-            "the optimizer composite got all parameters as one, as fairseq joins them for fp16; "
-            "set common.fp16_no_flatten_grads=true, or use bf16"
-        )
-    groups = {getattr(parameter, "param_group", DEFAULT) for parameter in params}
-    missing = groups - set(cfg.groups)
+    missing = {getattr(parameter, "param_group", DEFAULT) for parameter in params} - set(cfg.groups)
     if missing and not cfg.dynamic_groups:
-        if DEFAULT not in cfg.groups:
-            raise UserError(f"optimizer.groups has no settings for {', '.join(sorted(missing))} or {DEFAULT}")
         logger.info("optimizer.groups: %s as %s", ", ".join(sorted(missing)), DEFAULT)
         for parameter in params:
             if getattr(parameter, "param_group", DEFAULT) in missing:
@@ -188,9 +173,7 @@ def score_by_language(inference, self, generator, sample, model):
     stock, tokenizer = sacrebleu.corpus_bleu, language(self.cfg.target_lang or "").tokenizer
 
     def corpus_bleu(hypotheses, references, **options):
-        if options or tokenizer == "13a":
-            return stock(hypotheses, references, **options)
-        return stock(hypotheses, references, tokenize=tokenizer)
+        return stock(hypotheses, references, **{"tokenize": tokenizer, **options})
 
     with patch.object(sacrebleu, "corpus_bleu", corpus_bleu):
         return inference(self, generator, sample, model)
