@@ -23,7 +23,7 @@ KEPT = ("Loaded checkpoint", "done training", "Stopping training", "early stop",
 def install() -> None:
     """Shorten the output of trainings in this process, if requested by the environment."""
     if os.environ.get(VARIABLE) == SHORT:
-        terminal = Terminal()
+        terminal = Terminal(logging.INFO)
         put_around(checkpoint_utils, "verify_checkpoint_directory", terminal.take_over)
         put_around(checkpoint_utils, "load_checkpoint", terminal.start)
 

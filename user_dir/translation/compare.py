@@ -42,7 +42,7 @@ class System:
 
 
 @dataclass(frozen=True)
-class TestSet:
+class References:
     """References in sacrebleu's form, and the settings that evaluate.py scored with."""
 
     references: list[list[str]]
@@ -50,12 +50,10 @@ class TestSet:
     lowercase: bool = False
     language: str = ""  # of the translations; empty: unknown
 
-    __test__ = False  # for pytest: not a test class
-
 
 def read_systems(
     named: list[tuple[str, list[Path]]], references: list[Path] | None = None
-) -> tuple[list[System], TestSet]:
+) -> tuple[list[System], References]:
     """Read the files of all systems, ``named``, one per seed, and the test set.
 
     A file is an evaluation (JSON written by evaluate.py, with the translations next to it) or plain text with
@@ -81,7 +79,7 @@ def read_systems(
     if test_set is None:
         if not texts:
             raise UserError("plain text translations require --ref FILE")
-        test_set = TestSet(texts)
+        test_set = References(texts)
     count = len(test_set.references[0])
     for system in systems:
         for file, lines in zip(system.files, system.translations):
@@ -90,7 +88,7 @@ def read_systems(
     return systems, test_set
 
 
-def _evaluation(file: Path, references: list[list[str]]) -> tuple[Path, TestSet]:
+def _evaluation(file: Path, references: list[list[str]]) -> tuple[Path, References]:
     """The file of the translations of an evaluation, and its test set; with these ``references``, if any."""
     evaluation = read_json(file, "the evaluation")
     try:
@@ -104,7 +102,7 @@ def _evaluation(file: Path, references: list[list[str]]) -> tuple[Path, TestSet]
         raise UserError(f"{file} leaves out sentences (--skip-long), which would count as empty here")
     # In records, paths are relative to the repository.
     references = references or [list(read_lines(Path(name) if Path(name).is_file() else ROOT / name))]
-    return translations, TestSet(references, *settings, language)
+    return translations, References(references, *settings, language)
 
 
 def compare(

@@ -17,7 +17,7 @@ from ..corpora.description import Description
 from ..corpora.languages import UNSPACED_CHARACTER, Language, language, unspaced_script
 from ..corpora.pieces import FROM_TRANSLATION, SPACE_MARK, case_of
 from ..corpora.readers import read_lines
-from ..errors import UserError
+from ..errors import UserError, one_line
 from ..files import shown
 from ..post_editing.scoring import changes, folding, with_case_of
 
@@ -58,8 +58,7 @@ def make_bleu(
     try:
         return BLEU(tokenize=tokenize, lowercase=lower_case, force=tokens)
     except (RuntimeError, ImportError, OSError) as error:  # of Japanese, Korean, and sentencepiece's models
-        reason = " ".join(str(error).split())
-        raise UserError(f"sacrebleu's tokenizer {tokenize} does not work here: {reason}") from None
+        raise UserError(f"sacrebleu's tokenizer {tokenize} does not work here: {one_line(error)}") from None
 
 
 def make_ter(code: str, lower_case: bool = False, lines: Iterable[str] = ()) -> TER:
