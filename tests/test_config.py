@@ -60,6 +60,12 @@ def test_a_config_with_its_data_passes(root):
     assert check_config(CONFIG, [], root)["task"]["data"] == "data/toy/bin"
 
 
+def test_a_folder_for_checkpoints_that_cannot_be_made_is_named(root):
+    (root / "file").write_text("")
+    with pytest.raises(UserError, match="file is no folder to write in"):
+        training_command(CONFIG, ["checkpoint.save_dir=file/new"], root)
+
+
 def test_fairseq_trains_with_the_settings_that_were_checked(root, monkeypatch):
     """They reach fairseq's own command, which composes the config once more."""
     changes = ["optimization.max_update=7", "checkpoint.save_dir=a=b, c", "model.encoder_layers=2"]

@@ -48,7 +48,7 @@ def training_command(path: Path, overrides: Iterable[str], root: Path) -> tuple[
     settings.append(hydra_override(f"common.user_dir={PLUGIN}"))
     config = {section: {} for section in SECTIONS} | check_config(path, settings, root)
     folder = config["checkpoint"].get("save_dir", "checkpoints")
-    check_output(root / folder / "checkpoint_last.pt", flag="checkpoint.save_dir")
+    check_output(root / folder / "checkpoint_last.pt")
     settings.append(hydra_override(f"hydra.run.dir={folder}"))  # where its log goes
     settings += ["hydra.job.chdir=false", "hydra.output_subdir=null", f"++checkpoint.{READ_BY_EACH}=true"]
     distributed = config["distributed_training"]
