@@ -106,6 +106,20 @@ def _possible(hypotheses: list[dict]) -> list[dict]:
     return [best]
 
 
+@around(SequenceGeneratorWithAlignment, "generate")
+@torch.no_grad()
+def align(search, self, models, sample, **kwargs):
+    """Align the hypotheses that there are; fairseq expects as many as the beam has."""
+    if any(getattr(model, "full_context_alignment", False) for model in self.model.models):
+        return search(self, models, sample, **kwargs)
+    found = SequenceGenerator.generate(self, models, sample, **kwargs)
+    for source, hypotheses in zip(sample["net_input"]["src_tokens"].cpu(), found):
+        for hypothesis in hypotheses:
+            attended, target = hypothesis["attention"].cpu().t(), hypothesis["tokens"].cpu()
+            hypothesis["alignment"] = self.extract_alignment(attended, source, target, self.pad, self.eos)
+    return found
+
+
 # --------------------------------------------------------------------------------- repeated n-grams
 # On a CPU, fairseq (0.12.2 and later) compares the padding at the end of its buffer instead of the end of the
 # translation so far, so that --no-repeat-ngram-size has no effect. A size of 1 would forbid the end of the
