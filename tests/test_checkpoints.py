@@ -24,7 +24,6 @@ from user_dir.checkpoints import (
     for_inference,
     is_literal,
     last_checkpoints,
-    last_epoch_checkpoints,
     load_checkpoint,
     model_settings,
     num_updates,
@@ -278,7 +277,7 @@ def test_average(tmp_path):
     for path, value in zip(paths, (1.0, 2.0, 6.0)):
         history = [{"num_updates": int(value)}]
         save(state(value, last_optimizer_state={"step": 1}, optimizer_history=history), path)
-    assert last_epoch_checkpoints(tmp_path, 3) == paths
+    assert last_checkpoints(tmp_path, 3) == paths
     average = average_checkpoints(paths)
     assert average["model"]["w"].tolist() == [3.0, 3.0]
     assert average["model"]["w"].dtype == torch.float32
@@ -311,7 +310,7 @@ def test_the_last_update_is_among_the_last_checkpoints(tmp_path):
     save_at(350, "checkpoint_last.pt")
     assert found(2) == [epochs[2], "checkpoint_last.pt"] and found(1) == ["checkpoint_last.pt"]
     with pytest.raises(UserError, match="has 3 checkpoints"):
-        last_epoch_checkpoints(tmp_path, 5)
+        last_checkpoints(tmp_path, 5)
 
 
 def test_moving_averages_are_used_on_request(tmp_path):
@@ -341,10 +340,13 @@ def of(words="a b c", pieces=None, counts=1, side="source"):
 
 def test_symbols_and_their_order_count_and_nothing_else():
     assert of(counts=7) == of()
-    digests = {each.dictionaries["source"] for each in map(of, ["a b c", "a c b", "a b", "a b C", "ab c"])}
+    digests = {
+        each.recorded["dictionaries"]["source"]
+        for each in map(of, ["a b c", "a c b", "a b", "a b C", "ab c"])
+    }
     assert len(digests) == 5
     expected = hashlib.sha256("\n".join(["<s>", "<pad>", "</s>", "<unk>", "a", "b", "c"]).encode())
-    assert of().dictionaries["source"] == expected.hexdigest()
+    assert of().recorded["dictionaries"]["source"] == expected.hexdigest()
 
 
 def touch(path, content="x"):
@@ -367,7 +369,7 @@ def test_pieces_are_inside_a_folder_or_beside_that_of_a_corpus(tmp_path):
 
 def test_another_vocabulary_is_an_error_that_names_both(tmp_path):
     one, two = touch(tmp_path / "one.model", "1"), touch(tmp_path / "two.model", "2")
-    recorded = {"vocabulary": of(pieces=one).recorded()}
+    recorded = {"vocabulary": of(pieces=one).recorded}
     require_same(recorded, "some.pt", of(pieces=one, counts=3))
     require_same(recorded, "some.pt", of())
     require_same({}, "some.pt", of("d e f"))
@@ -377,7 +379,7 @@ def test_another_vocabulary_is_an_error_that_names_both(tmp_path):
 
 
 def test_checkpoints_are_compared_with_each_other(tmp_path):
-    one, two = {"vocabulary": of().recorded()}, {"vocabulary": of("c b a").recorded()}
+    one, two = {"vocabulary": of().recorded}, {"vocabulary": of("c b a").recorded}
     paths = [tmp_path / "one.pt", tmp_path / "two.pt"]
     for path, recorded in zip(paths, (one, two)):
         save(state(**recorded), path)

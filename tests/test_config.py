@@ -13,7 +13,7 @@ from helpers import binarised_toy, whole_config
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from user_dir.config import KEEP_MEMORY, check_config, check_settings, hydra_override, training_command
+from user_dir.config import KEEP_MEMORY, check_config, hydra_override, training_command
 from user_dir.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,7 +31,7 @@ def root(tmp_path):
 
 
 def settings_with(*changes: str, config: Path = CONFIG) -> dict:
-    return check_settings(config, list(map(hydra_override, changes)))
+    return check_config(config, list(map(hydra_override, changes)))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def settings_with(*changes: str, config: Path = CONFIG) -> dict:
 def test_our_configs_pass(config):
     """They open with their command and save where their name says."""
     assert config.read_text().startswith(f"# python scripts/train.py {config.relative_to(ROOT)}\n")
-    settings, name = check_settings(config, []), config.parent.name
+    settings, name = check_config(config, []), config.parent.name
     assert settings["checkpoint"]["save_dir"] == f"checkpoints/{name}/{config.stem}"
     updates = settings["optimization"]["max_update"]
     assert settings["lr_scheduler"].get("total_num_update") in (None, updates)
@@ -58,6 +58,12 @@ def test_data_that_is_not_prepared_is_missed(tmp_path):
 
 def test_a_config_with_its_data_passes(root):
     assert check_config(CONFIG, [], root)["task"]["data"] == "data/toy/bin"
+
+
+def test_a_folder_for_checkpoints_that_cannot_be_made_is_named(root):
+    (root / "file").write_text("")
+    with pytest.raises(UserError, match="file is no folder to write in"):
+        training_command(CONFIG, ["checkpoint.save_dir=file/new"], root)
 
 
 def test_fairseq_trains_with_the_settings_that_were_checked(root, monkeypatch):
@@ -105,7 +111,7 @@ def test_words_of_truth_mean_the_same_in_every_section(tmp_path):
         whole[section][name] = word
     path.write_text(yaml.safe_dump(whole))
     given = settings_with(*(f"{section}.{name}={word}" for (section, name), word in words.items()))
-    for settings in (given, check_settings(path, [])):
+    for settings in (given, check_config(path, [])):
         for (section, name), word in words.items():
             assert settings[section][name] is (word != "no"), (section, name)
 

@@ -13,7 +13,6 @@ import pytest
 from user_dir import files
 from user_dir.errors import UserError, first_few
 from user_dir.files import (
-    Busy,
     check_output,
     copy_file,
     locked,
@@ -101,7 +100,7 @@ with locked(Path({str(tmp_path)!r}), "writing"):
         [sys.executable, "-c", program], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert held.stdout.readline() == "locked\n"
-    with pytest.raises(Busy, match="another run is reading"), locked(tmp_path, "reading"):
+    with pytest.raises(UserError, match="another run is reading"), locked(tmp_path, "reading"):
         pass
     held.kill()
     held.wait()

@@ -14,10 +14,9 @@ import copy
 import hashlib
 import re
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Set
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -123,25 +122,15 @@ def read_checkpoint(path: str | Path) -> dict:
     return state
 
 
-def _danger(settings: list) -> str | None:
+def _danger(value, name="settings") -> str | None:
     """What is dangerous in settings: what is no plain value, or is evaluated by fairseq or OmegaConf."""
-    for name, value in _every_setting(settings):
-        if type(value) not in _PLAIN or type(name) is not str:
-            return f"its setting {name} is a {type(value).__name__}"
-        if isinstance(value, str) and ("${" in value or (name in EVALUATED and not is_literal(value))):
-            return f"its setting {name} is {shown(value)}"
-    return None
-
-
-def _every_setting(settings, name: str = "settings") -> Iterator[tuple[str, Any]]:
-    """The names and values of nested settings; items of a list have the name of the list."""
-    yield name, settings
-    if type(settings) in (list, tuple):
-        for item in settings:
-            yield from _every_setting(item, name)
-    elif type(settings) in (dict, Namespace):
-        for key, value in _as_dict(settings).items():
-            yield from _every_setting(value, key)
+    if type(value) not in _PLAIN or type(name) is not str:
+        return f"its setting {name} is a {type(value).__name__}"
+    if isinstance(value, str):
+        evaluated = "${" in value or (name in EVALUATED and not is_literal(value))
+        return f"its setting {name} is {shown(value)}" if evaluated else None
+    items = [(name, item) for item in value] if isinstance(value, (list, tuple)) else _as_dict(value).items()
+    return next(filter(None, (_danger(item, key) for key, item in items)), None)
 
 
 def is_literal(text: str) -> bool:
@@ -153,19 +142,13 @@ def is_literal(text: str) -> bool:
     return True
 
 
-def load_checkpoint(path: str | Path, *, optimizer: bool = False) -> dict:
-    """Load a model's checkpoint to the CPU, with ``cfg`` filled in for those written before fairseq had it.
+def load_checkpoint(path: str | Path) -> dict:
+    """Load a checkpoint to the CPU without the state of its optimizer; raises as :func:`read_checkpoint`.
 
-    Args:
-        path: the checkpoint.
-        optimizer: also load the state of the optimizer; else it is None.
-
-    Raises:
-        UserError: as :func:`read_checkpoint`.
+    ``cfg`` is filled in for those written before fairseq had it.
     """
-    state = {OPTIMIZER: None, **read_checkpoint(path)}
-    if not optimizer:
-        state[OPTIMIZER] = None
+    state = read_checkpoint(path)
+    state[OPTIMIZER] = None
     if state.get("cfg") is None:
         from fairseq.dataclass.utils import convert_namespace_to_omegaconf
         from omegaconf import OmegaConf
@@ -233,10 +216,7 @@ def save_checkpoint(state: dict, path: str | Path) -> None:
         try:
             torch.save(state, file)
         except RuntimeError as error:  # raised by torch while it handles the actual error
-            cause = error.__context__
-            if not isinstance(cause, (OSError, KeyboardInterrupt)):
-                cause = OSError(str(error))
-            raise cause from None
+            raise error.__context__ or OSError(str(error)) from None
         durable(file)
 
 
@@ -257,12 +237,11 @@ def for_inference(state: dict) -> dict:
     processes = (state["cfg"].get("distributed_training") or {}).get("distributed_world_size", 1)
     cfg["distributed_training"] = {"distributed_world_size": processes}
     epoch = ((state.get("extra_state") or {}).get("train_iterator") or {}).get("epoch", 1)
-    kept: dict[tuple, Tensor] = {}
-    model = {}
+    model: dict[str, Tensor] = {}
     for name, value in state["model"].items():
-        content = value.contiguous().view(-1).view(torch.uint8).numpy() if value.numel() else b""
-        key = value.dtype, value.shape, hashlib.sha256(content).digest()
-        model[name] = kept.setdefault(key, value.contiguous().clone())
+        equal = (kept for kept in model.values() if kept.dtype == value.dtype and torch.equal(kept, value))
+        found = next(equal, None)
+        model[name] = value.contiguous().clone() if found is None else found
     history = {key: value for key, value in state["optimizer_history"][-1].items() if key != "optimizer"}
     inference = {"args": None, "cfg": cfg, "model": model, OPTIMIZER: None, "optimizer_history": [history]}
     inference["extra_state"] = {"train_iterator": {"epoch": epoch}}
@@ -272,22 +251,19 @@ def for_inference(state: dict) -> dict:
 # ---------------------------------------------------------------------------------------- averaging
 
 
-def last_epoch_checkpoints(folder: str | Path, count: int) -> list[Path]:
-    """The ``count`` latest checkpoints checkpointN.pt, of the ends of epochs N, in ``folder``."""
-    named = {path: re.fullmatch(r"checkpoint(\d+)\.pt", path.name) for path in Path(folder).glob("*.pt")}
-    epochs = {int(match[1]): path for path, match in named.items() if match}
-    if not 1 <= count <= len(epochs):
-        raise UserError(f"{folder} has {len(epochs)} checkpoints of epochs (checkpointN.pt), not {count}")
-    return [epochs[epoch] for epoch in sorted(epochs)[-count:]]
-
-
 def last_checkpoints(folder: str | Path, count: int) -> list[Path]:
-    """As :func:`last_epoch_checkpoints`, of which ``checkpoint_last.pt`` is one if training went on to it."""
-    epochs = last_epoch_checkpoints(folder, count)
+    """The ``count`` latest checkpoints checkpointN.pt, of the ends of epochs N, in ``folder``.
+
+    ``checkpoint_last.pt`` is one of them if training went on to it.
+    """
+    named = ((re.fullmatch(r"checkpoint(\d+)\.pt", path.name), path) for path in Path(folder).glob("*.pt"))
+    found = [path for _, path in sorted((int(match[1]), path) for match, path in named if match)]
+    if len(found) < count:
+        raise UserError(f"{folder} has {len(found)} checkpoints of epochs (checkpointN.pt), not {count}")
     last = Path(folder) / "checkpoint_last.pt"
-    if not last.is_file() or num_updates(load_checkpoint(last)) <= num_updates(load_checkpoint(epochs[-1])):
-        return epochs
-    return [*epochs[1:], last]
+    if last.is_file() and num_updates(load_checkpoint(last)) > num_updates(load_checkpoint(found[-1])):
+        found.append(last)
+    return found[-count:]
 
 
 def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
@@ -337,23 +313,11 @@ INSIDE = ("spm.model", "vocab.txt", "sentencepiece.bpe.model", "bpecodes", "code
 """Names of the pieces' file inside a data folder: ours, and those that fairseq's hub looks for."""
 
 
-@dataclass(frozen=True)
-class Vocabulary:
-    """Fingerprints of a vocabulary as a data folder has it.
+class Vocabulary(NamedTuple):
+    """Fingerprints of a vocabulary as a data folder has it."""
 
-    Attributes:
-        dictionaries: fingerprint of each dictionary, by side (``source``, ``target``) or language.
-        pieces: fingerprint of the pieces' file; None if there is none.
-        files: where each of them comes from, for error messages.
-    """
-
-    dictionaries: dict[str, str]
-    pieces: str | None = None
-    files: dict[str, str] = field(default_factory=dict)
-
-    def recorded(self) -> dict[str, Any]:
-        """What a checkpoint keeps under :data:`KEY`."""
-        return {"dictionaries": self.dictionaries, "pieces": self.pieces}
+    recorded: dict[str, Any]  # what a checkpoint keeps under :data:`KEY`
+    files: dict[str, str]  # where each of them comes from, for error messages
 
 
 def fingerprints_of(
@@ -362,14 +326,14 @@ def fingerprints_of(
     """The fingerprints of fairseq dictionaries, whose counts do not matter, and of the pieces' file.
 
     Args:
-        dictionaries: by side or language; each has a length and symbols by index.
+        dictionaries: by side (``source``, ``target``); each has a length and symbols by index.
         files: of the dictionaries, by the same names.
         pieces: from :func:`pieces_file`.
     """
     symbols = {name: "\n".join(words[i] for i in range(len(words))) for name, words in dictionaries.items()}
     digests = {name: _digest(text.encode("utf-8", "surrogatepass")) for name, text in symbols.items()}
-    places = {name: str(path) for name, path in {**files, "pieces": pieces}.items()}
-    return Vocabulary(digests, None if pieces is None else _digest(pieces.read_bytes()), places)
+    recorded = {"dictionaries": digests, "pieces": None if pieces is None else _digest(pieces.read_bytes())}
+    return Vocabulary(recorded, {name: str(path) for name, path in {**files, "pieces": pieces}.items()})
 
 
 def _digest(content: bytes) -> str:
@@ -393,15 +357,14 @@ def require_same(state: dict, checkpoint: str | Path, present: Vocabulary) -> No
 
     What either lacks is not compared: a checkpoint written without fingerprints, or data without pieces.
     """
-    recorded = state.get(KEY)
-    if recorded is None:
+    if state.get(KEY) is None:
         return
-    trained = {**recorded["dictionaries"], "pieces": recorded["pieces"]}
-    for name, now in {**present.dictionaries, "pieces": present.pieces}.items():
-        before = trained.get(name)
-        if None not in (before, now) and before != now:
+    both = state[KEY], present.recorded
+    before, now = ({**each["dictionaries"], "pieces": each["pieces"]} for each in both)
+    for name in now:
+        if None not in (before.get(name), now[name]) and before[name] != now[name]:
             file = present.files.get(name, f"the {name} dictionary")
             raise UserError(
                 f"{checkpoint} was trained with another vocabulary than that of {file} (fingerprint "
-                f"{before[:12]} in training, {now[:12]} now); use the data of its training"
+                f"{before[name][:12]} in training, {now[name][:12]} now); use the data of its training"
             )

@@ -12,6 +12,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from fairseq import utils
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.registry import REGISTRIES
@@ -25,7 +26,8 @@ from yaml import YAMLError
 
 from . import tasks  # noqa: F401  registers models, tasks and criterions
 from .errors import UserError, one_line
-from .files import PLUGIN, command_words
+from .files import PLUGIN, check_output, command_words
+from .guards.training import READ_BY_EACH, launched_workers
 
 SECTIONS = tuple(section.name for section in fields(FairseqConfig) if not section.name.startswith("_"))
 # glibc returns the memory of large CPU tensors to the system when they are freed, and the system clears it
@@ -43,8 +45,17 @@ def training_command(path: Path, overrides: Iterable[str], root: Path) -> tuple[
     """
     path = path.resolve()
     settings = [hydra_override(override) for override in overrides]
-    settings += [hydra_override(f"common.user_dir={PLUGIN}")]
-    settings += extra_overrides(check_config(path, settings, root))
+    settings.append(hydra_override(f"common.user_dir={PLUGIN}"))
+    config = {section: {} for section in SECTIONS} | check_config(path, settings, root)
+    folder = config["checkpoint"].get("save_dir", "checkpoints")
+    check_output(root / folder / "checkpoint_last.pt")
+    settings.append(hydra_override(f"hydra.run.dir={folder}"))  # where its log goes
+    settings += ["hydra.job.chdir=false", "hydra.output_subdir=null", f"++checkpoint.{READ_BY_EACH}=true"]
+    distributed = config["distributed_training"]
+    if distributed.get("distributed_init_method") is None:
+        cpu = bool(config["common"].get("cpu"))
+        workers = launched_workers(distributed.get("ddp_backend", "pytorch_ddp"), cpu)
+        settings += [f"++distributed_training.{name}='{value}'" for name, value in workers.items()]
     command = [sys.executable, "-W", "ignore::UserWarning", "-W", "ignore::FutureWarning"]
     command += ["-m", "fairseq_cli.hydra_train"]
     command += ["--config-dir", str(path.parent), "--config-name", path.stem]
@@ -72,70 +83,58 @@ def hydra_override(override: str) -> str:
     return f"++{key}=" + "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def check_config(path: Path, overrides: list[str], root: Path) -> dict[str, Any]:
-    """The settings of a config with the overrides applied, each of its type; its data is there.
+def check_config(path: Path, overrides: list[str], root: Path | None = None) -> dict[str, Any]:
+    """The settings of a config with the overrides applied, each of its type.
+
+    Args:
+        path, overrides: as for :func:`training_command`; the latter in hydra's grammar.
+        root: the folder in which its data must lie; None if it need not be there.
 
     Raises:
         UserError: with the first error and its section.
     """
-    config = check_settings(path, overrides)
-    data = config["task"]["data"]
-    for folder in [data] if os.path.isdir(root / data) else data.split(":"):
-        if not (root / folder).is_dir():
-            raise UserError(
-                f"{path}: no binarised data in {root / folder}; prepare the corpus first "
-                f"({' '.join(command_words('prepare'))})"
-            )
-    return config
-
-
-def check_settings(path: Path, overrides: list[str]) -> dict[str, Any]:
-    """The part of :func:`check_config` that needs no data."""
     config = _compose(path, overrides)
     for section, settings in config.items():
         if section not in SECTIONS:
             raise UserError(f"{path}: unknown section {section!r}; fairseq has {', '.join(SECTIONS)}")
-        declared = section_dataclass(path, section, settings)
+        if not isinstance(settings, dict):
+            raise UserError(f"{path}: {section} must have settings, not {settings!r}")
+        declared = _dataclass(path, section, settings)
         if declared is not None:
             config[section] = _checked(path, section, declared, settings)
-    if not isinstance((config.get("task") or {}).get("data"), str):
+    data = (config.get("task") or {}).get("data")
+    if not isinstance(data, str):
         raise UserError(f"{path}: task.data must name the folder of the binarised corpus")
+    if root is not None and not all((root / folder).is_dir() for folder in utils.split_paths(data)):
+        raise UserError(
+            f"{path}: no binarised data in {root / data}; prepare the corpus first "
+            f"({' '.join(command_words('prepare'))})"
+        )
     return config
 
 
-def section_dataclass(path: Path, section: str, settings: Any):
+def _dataclass(path: Path, section: str, settings: dict[str, Any]):
     """The dataclass of a section with all defaults; None if fairseq declares none."""
     default = getattr(FairseqConfig(), section)
     if is_dataclass(default):
         return default
-    name = settings.get("_name") if isinstance(settings, dict) else None
+    registry = REGISTRIES.get(section, {})
+    dataclasses, names = registry.get("dataclass_registry", {}), registry.get("registry", {})
     if section == "model":
         dataclasses, names = MODEL_DATACLASS_REGISTRY, ARCH_MODEL_REGISTRY
     elif section == "task":
         dataclasses = names = TASK_DATACLASS_REGISTRY
-    else:
-        dataclasses = REGISTRIES.get(section, {}).get("dataclass_registry", {})
-        names = REGISTRIES.get(section, {}).get("registry", {})
+    name = settings.get("_name")
     if not isinstance(name, str) or (names and name not in names):
-        close = difflib.get_close_matches(str(name), [str(known) for known in names], n=3)
-        meant = f"; did you mean {' or '.join(close)}?" if close else ""
+        meant = _meant(name, names)
         raise UserError(f"{path}: {section}._name is {name!r}, which is not registered{meant}")
     return dataclasses[name]() if name in dataclasses else None
 
 
-def extra_overrides(config: dict[str, Any]) -> list[str]:
-    """Settings for several workers, and for hydra, that every training needs; in hydra's grammar."""
-    from .guards.training import READ_BY_EACH, launched_workers
-
-    overrides = [f"++checkpoint.{READ_BY_EACH}=true", "hydra.job.chdir=false", "hydra.output_subdir=null"]
-    folder = (config.get("checkpoint") or {}).get("save_dir", "checkpoints")
-    overrides.append(hydra_override(f"hydra.run.dir={folder}"))  # where its log goes
-    distributed = config.get("distributed_training") or {}
-    if distributed.get("distributed_init_method") is None:
-        cpu = bool((config.get("common") or {}).get("cpu"))
-        settings = launched_workers(distributed.get("ddp_backend", "pytorch_ddp"), cpu)
-        overrides += [f"++distributed_training.{name}='{value}'" for name, value in settings.items()]
-    return overrides
+def _meant(name: Any, known: Iterable[str], prefix: str = "") -> str:
+    """The end of a message about an unknown name: the known one that is closest, if any is."""
+    close = difflib.get_close_matches(str(name), list(map(str, known)), n=1)
+    return f"; did you mean {prefix}{close[0]}?" if close else ""
 
 
 def _compose(path: Path, overrides: list[str]) -> dict[str, Any]:
@@ -155,18 +154,15 @@ def _compose(path: Path, overrides: list[str]) -> dict[str, Any]:
         raise UserError(f"{path}: {one_line(error)}") from None
 
 
-def _checked(path: Path, section: str, declared: Any, settings: Any) -> dict[str, Any]:
+def _checked(path: Path, section: str, declared: Any, settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a section, converted to their types; raises UserError for one that does not fit."""
     schema, checked = OmegaConf.structured(declared), {}
-    if not isinstance(settings, dict):
-        raise UserError(f"{path}: {section} must have settings, not {settings!r}")
     for key, value in settings.items():
         try:
             merged = OmegaConf.merge(schema, {key: value})
             checked[key] = OmegaConf.to_container(merged, resolve=False, enum_to_str=True)[key]
         except OmegaConfBaseException as error:
-            close = difflib.get_close_matches(str(key), list(schema), n=1) if key not in schema else []
-            meant = f"; did you mean {section}.{close[0]}?" if close else ""
+            meant = "" if key in schema else _meant(key, schema, f"{section}.")
             reason = str(error).split("\n")[0]
             raise UserError(f"{path}: {section}.{key} is {value!r}: {reason}{meant}") from None
     return checked

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from os import PathLike
 
 
 class UserError(ValueError, SystemExit):
@@ -18,18 +17,12 @@ class UserError(ValueError, SystemExit):
     """
 
     def __init__(self, message: str):
-        message = printable(message)
+        spaced = message.translate(dict.fromkeys(map(ord, "\n\r\t"), " "))
+        message = "".join(
+            each if each.isprintable() else each.encode("unicode_escape").decode() for each in spaced
+        )
         super().__init__(message)
         self.code = f"error: {message}"
-
-
-def printable(text: str) -> str:
-    """Text on one line that a terminal does not interpret, whoever wrote it."""
-    return "".join(each if each.isprintable() else _shown(each) for each in text)
-
-
-def _shown(character: str) -> str:
-    return " " if character in "\n\r\t" else character.encode("unicode_escape").decode()
 
 
 def one_line(error: BaseException) -> str:
@@ -64,15 +57,3 @@ def exit_on_user_error(advice: str = "") -> Iterator[None]:
         yield
     except UserError as error:
         raise SystemExit(error.code + advice) from None
-
-
-@contextmanager
-def as_checkpoint_error(checkpoint: str | PathLike) -> Iterator[None]:
-    """Convert errors caused by a checkpoint's settings to UserError."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__} {' '.join(str(error).split())[:200]}"
-        raise UserError(f"{checkpoint} has settings that do not work: {reason}") from error

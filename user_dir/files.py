@@ -18,12 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .errors import UserError
-
-try:
-    import fcntl
-except ImportError:  # not available on Windows
-    fcntl = None
+from .errors import UserError, one_line
 
 PLUGIN = Path(__file__).resolve().parent
 """The folder that ``--user-dir`` names."""
@@ -35,7 +30,6 @@ DATA = ROOT / "data"
 """The folder of the corpora."""
 SHARED = ROOT if IN_CHECKOUT else Path(__file__).parent / "shared"
 """The folder of what comes with the project: descriptions of corpora and models in data/, and configs/."""
-SHOWN = 80  # characters of a value in an error message
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 """How to open a compressed file, by the extension of its name."""
 
@@ -51,7 +45,7 @@ def command_words(name: str) -> list[str]:
 def shown(value: Any) -> str:
     """A value for an error message: its repr, cut if long."""
     text = repr(value)
-    return text if len(text) <= SHOWN else text[:SHOWN] + "…"
+    return text if len(text) <= 80 else text[:80] + "…"
 
 
 def open_binary(path: Path) -> BinaryIO:
@@ -88,9 +82,7 @@ def read_yaml(path: str | Path, what: str = "the file") -> Any:
     try:
         return yaml.safe_load(read_text(path, what))
     except yaml.YAMLError as error:
-        raise UserError(
-            f"cannot read {what} {path}: it is not YAML: {' '.join(str(error).split())}"
-        ) from None
+        raise UserError(f"cannot read {what} {path}: it is not YAML: {one_line(error)}") from None
 
 
 @contextmanager
@@ -158,31 +150,23 @@ def check_output(path: Path, inputs: Iterable[Path] = (), flag: str = "--output"
         raise UserError(f"{path} is also an input; choose another {flag}")
 
 
-class Busy(UserError):
-    """Another process holds the lock of the folder."""
-
-
 @contextmanager
-def locked(folder: Path, doing: str) -> Iterator[tuple[int, ...]]:
+def locked(folder: Path, doing: str) -> Iterator[None]:
     """Lock a folder, creating it if needed; ``doing`` describes the lock to other processes.
 
-    The lock is released when the process ends for any reason. Yields the file descriptors to pass to a child
-    process (``pass_fds``) that should hold the lock as well.
-
-    Raises:
-        Busy: another process holds it.
+    The lock is released when the process ends for any reason. Raises UserError if another process holds it.
     """
+    import fcntl  # which Windows has not
+
     folder.mkdir(parents=True, exist_ok=True)
-    if fcntl is None:
-        yield ()
-        return
     lock = os.open(folder, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Busy(f"another run is {doing} {folder}; wait until it ends") from None
-        yield (lock,)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise UserError(f"another run is {doing} {folder}; wait until it ends") from None
+    try:
+        yield
     finally:
         os.close(lock)
 

@@ -145,13 +145,6 @@ def test_all_options_of_models(flags):
     assert not any(each["attention"].numel() for found in without for each in found)
 
 
-def test_a_model_without_context_attention_has_no_alignments():
-    built = peaked(f"{PRE_NORM} --no-cross-attention")
-    searched(built)
-    with pytest.raises(UserError, match="context attention"):
-        AligningGenerator([built], dictionary(), max_len_b=3).generate([built], sources())
-
-
 @pytest.mark.parametrize("kind", ("hard", "soft"))
 def test_alignments_of_both_kinds(kind):
     ours = searched(peaked(PRE_NORM), {"print_alignment": kind}, sources(False), kinds=ALIGNMENT)

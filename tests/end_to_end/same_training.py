@@ -8,7 +8,7 @@ import torch
 import yaml
 from commands import train_flags
 
-from user_dir.checkpoints import load_checkpoint
+from user_dir.checkpoints import read_checkpoint
 
 FLAGS = ["--cpu", "--no-epoch-checkpoints", "--alpha-log-interval", "1", "--alpha-lr-multiplier", "5"]
 
@@ -71,7 +71,7 @@ def assert_same_training(one: Path, other: Path, *names: str) -> None:
         names: of the checkpoints; ``checkpoint_last.pt`` by default.
     """
     for name in names or ("checkpoint_last.pt",):
-        left, right = (load_checkpoint(folder / name, optimizer=True) for folder in (one, other))
+        left, right = (read_checkpoint(folder / name) for folder in (one, other))
         for part in ("model", "last_optimizer_state"):
             assert same(left[part], right[part]), (name, part)
         assert same(*(state["extra_state"].get("ema") for state in (left, right))), (name, "ema")

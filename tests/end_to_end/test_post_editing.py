@@ -119,11 +119,10 @@ def test_a_copier_learns_by_the_settings_for_a_published_bert(triplets, trained,
     jumps = last["model"]["decoder.copy_gate.jumps"]
     assert rates["bert"] / 30 < (jumps - 2.0 * jumps.gt(1)).abs().max() < rates["default"] / 30
     where = [*of(tmp_path / "checkpoint_last.pt", triplets), "--output", tmp_path / "scores"]
-    said = script("evaluate", *where, "--beam", "2", "--new-piece-penalty", "valid").stdout
+    script("evaluate", *where, "--beam", "2", "--new-piece-penalty", "valid")
     result = evaluated_as_by_fairseq(tmp_path / "scores", triplets, "exam")
     assert lines(tmp_path / "scores" / "exam.de") == MT
     assert result["ter"] == result["uncorrected"]["ter"] == result["new_piece_penalties"]["8"]
-    assert result["gain"] == {"ter": 0.0, "edits": 0, "per_edit": None} and "over doing nothing" in said
 
 
 def test_evaluate_scores_the_system_and_the_uncorrected_translations(triplets, editor, tmp_path):

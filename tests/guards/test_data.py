@@ -3,7 +3,6 @@
 import inspect
 import itertools
 import logging
-from collections import OrderedDict
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,7 +18,6 @@ from fairseq.data import (
     data_utils,
 )
 from fairseq.data.iterators import EpochBatchIterator
-from fairseq.data.multilingual.sampled_multi_epoch_dataset import SampledMultiEpochDataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -66,8 +64,7 @@ def test_no_sentence_is_lost_and_the_other_batches_are_fairseqs(number, limits, 
 
 @pytest.mark.parametrize("number", [1, 9, 461])
 @pytest.mark.parametrize("shards", [1, 2, 3])
-@pytest.mark.parametrize("grouped", [False, True])
-def test_workers_share_all_sentences(number, shards, grouped):
+def test_workers_share_all_sentences(number, shards):
     """Each sees as many batches as the others, empty ones included; together they see each sentence once."""
     task = FairseqTask(None)
     for epoch in (1, 2):
@@ -80,7 +77,6 @@ def test_workers_share_all_sentences(number, shards, grouped):
                 num_shards=shards,
                 shard_id=shard,
                 epoch=epoch,
-                grouped_shuffling=grouped,
                 disable_iterator_cache=True,
             )
             batches = list(iterator.next_epoch_itr(shuffle=True))
@@ -181,40 +177,6 @@ def test_a_training_that_is_not_stopped_is_fairseqs(settings):
     assert Process(1, **settings).epochs(3) == Process(1, alone=True, **settings).epochs(3)
 
 
-def test_shuffling_begins_after_the_curriculum():
-    """Also where the training was not stopped in between."""
-
-    def orders(begun: int) -> list[list[tuple]]:
-        process = Process(begun)
-        return [batches_of(process.iterator(epoch), epoch > 2) for epoch in range(begun, 5)]
-
-    through = orders(1)
-    assert through[0] == through[1] != through[2] != through[3]
-    assert orders(2) == through[1:] and orders(3) == through[2:]
-
-
-@pytest.mark.parametrize("epoch", [2, 3, 4, 5])
-def test_a_resumed_training_has_the_sentences_of_its_virtual_epoch(epoch):
-    def virtual_epochs(first: int) -> list[list[tuple]]:
-        dataset = SampledMultiEpochDataset(
-            OrderedDict(a=Lengths([3] * 8), b=Lengths([4] * 5)),
-            sampling_ratios=[0.5, 0.5],
-            epoch=first,
-            virtual_size=13,
-            virtual_epoch_size=5,
-            shared_collater=True,
-        )
-        found = []
-        for epoch in range(first, 7):
-            dataset.set_epoch(epoch)
-            found.append([dataset._get_dataset_and_index(i) for i in range(len(dataset))])
-        return found
-
-    through = virtual_epochs(1)
-    assert through[:3] != through[3:], "the order is drawn anew"
-    assert virtual_epochs(epoch) == through[epoch - 1 :]
-
-
 # -------------------------------------------------------------------------------- epochs in workers
 
 
@@ -305,9 +267,7 @@ def test_what_training_leaves_out_is_counted(caplog):
 @pytest.mark.parametrize("disabled", [False, True])
 def test_validation_data_is_checked_before_a_training_loads_anything(disabled):
     checked = []
-    dataset = SimpleNamespace(
-        disable_validation=disabled, combine_valid_subsets=False, valid_subset="valid,valid1"
-    )
+    dataset = SimpleNamespace(disable_validation=disabled, valid_subset="valid,valid1")
 
     def check(subset):
         checked.append(subset)

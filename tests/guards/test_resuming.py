@@ -53,6 +53,15 @@ def test_a_save_that_is_refused_ends_the_run_and_leaves_what_was(tmp_path, room)
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        SystemExit, match=r"cannot write checkpoints to .*/file/new: Not a directory"
+    ) as ended:
+        checkpoint_utils.verify_checkpoint_directory(str(tmp_path / "file" / "new"))
+    assert not isinstance(ended.value, Exception)
+
+
 # ------------------------------------------------------------------------------------- vocabularies
 
 
@@ -71,15 +80,13 @@ def translation(source: Dictionary, target: Dictionary, data: str = "somewhere")
 def test_the_dictionaries_of_each_kind_of_task():
     words, two = dictionary(), other()
     pair = vocabulary_of(translation(words, two))
-    assert pair.dictionaries["source"] != pair.dictionaries["target"]
+    assert pair.recorded["dictionaries"]["source"] != pair.recorded["dictionaries"]["target"]
     assert pair.files["target"] == "somewhere/dict.en.txt"
     lm = vocabulary_of(LanguageModelingTask(LanguageModelingConfig(data="somewhere"), words))
-    assert set(lm.dictionaries.values()) == {pair.dictionaries["source"]}
+    assert set(lm.recorded["dictionaries"].values()) == {pair.recorded["dictionaries"]["source"]}
     assert lm.files["source"] == "somewhere/dict.txt"
     masked = vocabulary_of(MaskedLMTask(MaskedLMConfig(data="somewhere"), dictionary()))
-    assert masked.dictionaries["source"] != lm.dictionaries["source"]  # with <mask>
-    several = vocabulary_of(SimpleNamespace(args=None, dicts={"de": words, "en": two}))
-    assert list(several.dictionaries) == ["de", "en"]
+    assert masked.recorded["dictionaries"]["source"] != lm.recorded["dictionaries"]["source"]  # with <mask>
     assert vocabulary_of(SimpleNamespace(source_dictionary=None, target_dictionary=None)) is None
 
 
@@ -89,7 +96,7 @@ def checkpoint(tmp_path):
     state = checkpoint_state(settings, model=build().float().state_dict())
     state["cfg"]["model"]["_name"] = settings["arch"]
     state["cfg"]["task"] |= {"source_lang": "de", "target_lang": "en", "data": str(tmp_path)}
-    state["vocabulary"] = vocabulary_of(translation(dictionary(), dictionary())).recorded()
+    state["vocabulary"] = vocabulary_of(translation(dictionary(), dictionary())).recorded
     save_checkpoint(state, tmp_path / "some.pt")
     return tmp_path / "some.pt"
 

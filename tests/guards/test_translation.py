@@ -1,4 +1,4 @@
-"""fairseq's search with probabilities of exactly 0, repeated n-grams, blank lines and limits of length."""
+"""fairseq's search with probabilities of exactly 0, repeated n-grams and blank lines."""
 
 import functools
 import math
@@ -13,7 +13,7 @@ from helpers import batch, build, dictionary
 from torch import nn
 
 from user_dir.decoding.generator import FastGenerator
-from user_dir.guards.translation import IMPOSSIBLE, repeating, unfinished
+from user_dir.guards.translation import IMPOSSIBLE, repeating
 
 WORDS = dictionary()
 EOS, A, B, C = WORDS.eos(), *range(WORDS.nspecial, WORDS.nspecial + 3)
@@ -150,7 +150,7 @@ def test_fairseqs_search_looks_at_the_translation_and_not_at_the_padding_behind_
     assert first[0].tolist() == [0, 0, 0, 0, 0, -torch.inf, 0, 0], "the symbol before it may end the sentence"
 
 
-# -------------------------------------------------------------------- blank lines, limits of length
+# -------------------------------------------------------------------------------------- blank lines
 
 KINDS = [FastGenerator, SequenceGenerator, SequenceGeneratorWithAlignment]
 
@@ -192,22 +192,3 @@ def test_a_prescribed_beginning_is_continued():
     generator = FastGenerator([model()], WORDS, beam_size=2, max_len_b=5)
     continued = generator.generate([model()], with_blank(), prefix_tokens=torch.tensor([[5], [6], [7]]))
     assert continued[1][0]["tokens"][0] == 6 and len(continued[1]) == 2
-
-
-def searched(kind, warns=False, **settings):
-    """A generator, a batch of three sentences, and what it finds for them."""
-    inputs = batch()
-    sample = {"target": inputs.pop("target"), "net_input": inputs}
-    generator = kind([model()], WORDS, **{"beam_size": 2, "max_len_b": 9, **settings})
-    generator.tells_unfinished = warns
-    return generator, sample, generator.generate([model()], sample)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_first_cut_translation_is_reported(kind, caplog):
-    generator, sample, hypotheses = searched(kind, True, max_len_b=2)
-    assert any(unfinished(generator, sample, hypotheses))
-    assert len(caplog.records) == 1 and "limit of 2 pieces" in caplog.text
-    generator.generate(list(generator.model.models), sample)
-    searched(kind, max_len_b=2)
-    assert len(caplog.records) == 1

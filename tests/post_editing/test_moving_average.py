@@ -2,16 +2,10 @@
 
 import pytest
 import torch
-from fairseq import options
 from fairseq.dataclass.configs import EMAConfig
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.ema.ema import EMA
-from fairseq.trainer import Trainer
-from helpers import batch, build, translation_task
-from tiny_model import tiny_state
+from helpers import batch, build
 from torch import nn
-
-from user_dir.checkpoints import save_checkpoint
 
 
 class Net(nn.Module):
@@ -54,22 +48,3 @@ def test_the_last_norms_of_a_pre_norm_model_are_kept(arch):
     given = batch()
     del given["target"]
     torch.testing.assert_close(average.model(**given)[0], model(**given)[0])
-
-
-@pytest.mark.parametrize(("average", "fp32"), [(False, "--ema-fp32"), (True, "")])
-def test_a_training_begins_with_any_checkpoint(tmp_path, fp32, average):
-    words = ["data", "--cpu", "--store-ema", *fp32.split(), "--arch", "adaptively_sparse_transformer"]
-    cfg = convert_namespace_to_omegaconf(
-        options.parse_args_and_arch(options.get_training_parser(), [*words, "--optimizer", "adam"])
-    )
-    trainer = Trainer(cfg, translation_task(), build("--share-all-embeddings").float(), nn.Module())
-    state = tiny_state()
-    expected = state["model"]
-    if average:
-        expected = state["extra_state"]["ema"] = {name: x + 1 for name, x in state["model"].items()}
-    save_checkpoint(state, tmp_path / "begun.pt")
-    trainer.load_checkpoint(str(tmp_path / "begun.pt"), reset_optimizer=True, reset_lr_scheduler=True)
-    torch.testing.assert_close(dict(trainer.ema.get_model().state_dict()), dict(expected), rtol=0, atol=0)
-    if fp32:
-        for name, value in trainer.ema.fp32_params.items():
-            torch.testing.assert_close(value, expected[name], rtol=0, atol=0)

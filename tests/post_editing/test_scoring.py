@@ -1,11 +1,11 @@
-"""Corrections: case and accents, copied from the machine translation or ignored in scores, and gains."""
+"""Corrections: case and accents, copied from the machine translation or ignored in scores."""
 
 import json
 
 import pytest
 
 from user_dir.corpora import load_corpus
-from user_dir.post_editing.scoring import changes, gain, with_case_of
+from user_dir.post_editing.scoring import changes, with_case_of
 from user_dir.translation.scoring import ScoredSplit, make_ter
 
 ACCENTS = str.maketrans("äöüé", "aoue")
@@ -72,17 +72,8 @@ def test_case_is_ignored_unless_it_is_copied(tmp_path):
     found = split.scores(split.lines(HYPOTHESES))
     assert split.case == "from_translation" and split.lines(HYPOTHESES) == PE
     assert "case:mixed" in found["bleu_signature"] and found["ter"] == 0
-    assert split.lines(HYPOTHESES[1:], left_out=[0]) == PE[1:]
-
-
-def test_gain_counts_edits():
-    """One edit in the first sentence is right, two in the second do harm."""
-    references, given = [["a b c d", "e f g h"]], ["a b x d", "e f g h"]
-    ter = make_ter("en")
-    found = gain(["a b c d", "e f y z"], given, references, ter)
-    assert found == {"ter": -12.5, "edits": 3, "per_edit": round(-1 / 3, 3)}
-    assert gain(["a b c d", "e f g h"], given, references, ter)["per_edit"] == 1
-    assert gain(given, given, references, ter) == {"ter": 0, "edits": 0, "per_edit": None}
+    split.left_out = [0]
+    assert split.lines(HYPOTHESES[1:]) == PE[1:]
 
 
 def test_changes_of_post_editing():

@@ -80,8 +80,8 @@ def test_an_annealed_alpha():
 def test_models_that_it_cannot_train():
     stock = ARCH_MODEL_REGISTRY["transformer"]
     other = stock.build_model(parse("--encoder-embed-dim 16", "transformer"), translation_task())
-    for model, words in ((other, "only models of this plugin"), (build(), "--output-alpha, such as")):
-        with pytest.raises(SystemExit, match=words):
+    for model in (other, build()):
+        with pytest.raises(SystemExit, match="needs a model of ours with --output-alpha, such as"):
             criterion()(model, sample())
     with pytest.raises(SystemExit, match="below 1, not"):
         criterion(1.5)

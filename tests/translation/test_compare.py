@@ -123,7 +123,6 @@ def test_one_seed_equals_the_test_of_sacrebleu(test):
         for row, result in zip(report["systems"], results[theirs]):
             assert row[name]["mean"] == row[name]["seeds"][0]["score"] == pytest.approx(result.score)
             assert row[name].get("p") == result.p_value
-            assert test == "ar" or row[name]["ci"] == pytest.approx(result.ci)
     rows = report["systems"]
     assert rows[2]["BLEU"]["delta"] == rows[2]["BLEU"]["mean"] - rows[0]["BLEU"]["mean"]
 

@@ -102,7 +102,8 @@ def test_ter_counts_case_unless_lower_cased_and_words_where_there_are_spaces():
 
 def test_scores_equal_sacrebleu():
     hypotheses, references = ["The dog sleeps."], ["The dog is asleep."]
-    found = scoring.scores(hypotheses, [references], make_bleu("en"), False, make_ter("en"))
+    metrics = {"bleu": make_bleu("en"), "chrf": sacrebleu.metrics.CHRF(), "ter": make_ter("en")}
+    found = scoring.scores(metrics, hypotheses, [references])
     assert found["bleu"] == round(sacrebleu.corpus_bleu(hypotheses, [references]).score, 2)
     assert found["chrf"] == round(sacrebleu.corpus_chrf(hypotheses, [references]).score, 2)
     ter = sacrebleu.metrics.TER(case_sensitive=True)
@@ -140,12 +141,15 @@ def test_a_perfect_translation_scores_100(tmp_path, settings, hypotheses):
     split = scored(tmp_path, *settings)
     assert bleu_of(split, hypotheses) == bleu_of(split, hypotheses[:2]) == pytest.approx(100)
     assert ("case:lc" in str(split.bleu.get_signature())) == (LOWER in settings)
-    for left_out in ((), {1}):
-        scores = split.scores(split.kept(split.lines(hypotheses), left_out), left_out)
+    for left_out in ([], [1]):
+        split.left_out = left_out
+        kept = [line for number, line in enumerate(split.lines(hypotheses)) if number not in left_out]
+        scores = split.scores(kept)
         assert scores["bleu"] == scores["chrf"] == scores["tokenized_bleu"] == 100.0
-    assert split.scores(split.kept(hypotheses, {1}), {0})["bleu"] < 100, "others are left out"
+        lines = split.with_left_out(kept).split("\n")
+        assert lines == ["" if number in left_out else line for number, line in enumerate([*hypotheses, ""])]
+    split.left_out = [0]
+    assert split.scores(kept)["bleu"] < 100, "others are left out"
     assert (scores["tokenized_bleu_tokens"] == "the release") == (TOKENISED in settings)
     if settings:
         assert bleu_of(scored(tmp_path / "plain"), hypotheses) < 95, "what is not restored is not right"
-    with pytest.raises(UserError, match="2 translations for the 3 sentences of test"):
-        split.scores(hypotheses[:2])

@@ -80,13 +80,11 @@ def described(scores: dict) -> str:
         tried = ", ".join(f"{penalty} {ter:.2f}" for penalty, ter in scores["new_piece_penalties"].items())
         lines.append(f"  penalty {scores['new_piece_penalty']:g} on new pieces; TER on valid: {tried}")
     if "uncorrected" in scores:
-        before, changes, gain = scores["uncorrected"], scores["changes"], scores["gain"]
+        before, changes = scores["uncorrected"], scores["changes"]
         uncorrected = (f"{name} {before[name.lower()]:.2f}" for name in ("BLEU", "chrF", "TER"))
         lines.append("  uncorrected: " + "  ".join(uncorrected))
         counts = (f"{count} {change.replace('_', ' ')}" for change, count in changes.items())
         lines.append("  sentences: " + ", ".join(counts))
-        told = f"  gain over doing nothing: {gain['ter']:+.2f} TER by {gain['edits']} edits"
-        lines.append(told if gain["per_edit"] is None else f"{told}, {gain['per_edit']:+.3f} each")
     if "tokenized_bleu" in scores:
         lines.append(f"  tokenized BLEU {scores['tokenized_bleu']:.2f}  {scores['tokenized_bleu_signature']}")
         tokens = scores["tokenized_bleu_tokens"]

@@ -3,14 +3,12 @@
 All versions from 0.12.2 on are affected by each.
 """
 
-import inspect
 import logging
 
 import numpy as np
 from fairseq import checkpoint_utils
-from fairseq.data import ConcatDataset, LanguagePairDataset, data_utils
+from fairseq.data import LanguagePairDataset, data_utils
 from fairseq.data.iterators import EpochBatchIterator
-from fairseq.data.multilingual.sampled_multi_epoch_dataset import SampledMultiEpochDataset
 from fairseq.tasks.fairseq_task import FairseqTask
 
 from ..errors import UserError, exit_on_user_error, first_few
@@ -19,14 +17,13 @@ from . import around
 logger = logging.getLogger(__name__)
 
 
-# ------------------------------------------------------------------------------------- last batches
-# fairseq drops the last batch if its size is not a multiple of --required-batch-size-multiple, by default 8
-# (fairseq's issue 5036), and with --grouped-shuffling the batches that do not fill a group of all workers.
-
-
 @around(data_utils, "batch_by_size")
 def batch_by_size(batch, indices, *args, **kwargs):
-    """Keep the last batch; all others are fairseq's."""
+    """Keep the last batch; all others are fairseq's.
+
+    fairseq drops it if its size is not a multiple of ``--required-batch-size-multiple``, by default 8
+    (fairseq's issue 5036).
+    """
     if kwargs.get("fixed_shapes") is not None:
         return batch(indices, *args, **kwargs)
     if not isinstance(indices, np.ndarray):
@@ -38,67 +35,30 @@ def batch_by_size(batch, indices, *args, **kwargs):
     return batches if kept == len(indices) else [*batches, indices[kept:]]
 
 
-@around(EpochBatchIterator, "ordered_batches")
-def ordered_batches(order, self, *args, **kwargs):
-    """Keep the last group; fairseq gives an empty batch to a worker for which none is left."""
-    missing = -len(self.frozen_batches) % self.num_shards
-    if self.grouped_shuffling and missing:
-        self._frozen_batches = (*self.frozen_batches, *([[]] * missing))
-    return order(self, *args, **kwargs)
-
-
-# ----------------------------------------------------------------------------------- resumed epochs
-# fairseq makes the batches once per process, seeded by --seed plus the epoch in which the process starts, and
-# keeps them for all following epochs: a training resumed in epoch 2 has other batches than those whose first
-# part it has already seen. It also keeps the first epoch's decision whether to shuffle, so that --curriculum
-# lasts until a training is resumed, and draws the order of several virtual epochs (--virtual-epoch-size) in
-# the first that the process sees.
-
-
 @around(FairseqTask, "get_batch_iterator")
-def get_batch_iterator(get, *args, **kwargs):
-    """Make kept batches as in epoch 1, which is what an uninterrupted training does."""
-    given = inspect.signature(get).bind(*args, **kwargs)
-    given.apply_defaults()
-    settings = given.arguments
-    task, dataset, epoch = settings["self"], settings["dataset"], settings["epoch"]
-    fresh = settings["disable_iterator_cache"] or settings.get("update_epoch_batch_itr")
-    known = fresh or dataset in task.dataset_to_epoch_iter
-    if epoch <= 1 or known or not task.can_reuse_epoch_itr(dataset):
-        return get(*args, **kwargs)
-    settings["epoch"] = 1
-    iterator = get(*given.args, **given.kwargs)
+def get_batch_iterator(get, self, dataset, *args, epoch=1, **kwargs):
+    """Make batches that are kept for all epochs as in epoch 1, which an uninterrupted training does.
+
+    fairseq makes them once per process, seeded by ``--seed`` plus the epoch in which the process starts: a
+    training resumed in epoch 2 has other batches than those whose first part it has already seen.
+    """
+    fresh = kwargs.get("disable_iterator_cache") or kwargs.get("update_epoch_batch_itr")
+    known = fresh or dataset in self.dataset_to_epoch_iter
+    if epoch <= 1 or known or not self.can_reuse_epoch_itr(dataset):
+        return get(self, dataset, *args, epoch=epoch, **kwargs)
+    iterator = get(self, dataset, *args, epoch=1, **kwargs)
     dataset.set_epoch(epoch)
     iterator.epoch = epoch
     return iterator
 
 
-@around(EpochBatchIterator, "_get_iterator_for_epoch")
-def get_shuffled_iterator(get, self, epoch, shuffle, *args, **kwargs):
-    """Decide anew in each epoch whether to shuffle."""
-    sampler = getattr(self, "epoch_batch_sampler", None)
-    if sampler is not None:
-        sampler.shuffle = shuffle
-    return get(self, epoch, shuffle, *args, **kwargs)
-
-
-@around(SampledMultiEpochDataset, "_next_virtual_epoch")
-def begin_virtual_epoch(begin, self, epoch):
-    """Draw the order in the first of the virtual epochs that share it, whichever the process begins in."""
-    before = (epoch - 1) % self.num_virtual_epochs
-    if before and self._random_global_indices is None:
-        begin(self, epoch - before)
-    begin(self, epoch)
-
-
-# -------------------------------------------------------------------------------- epochs in workers
-# fairseq-fixed 0.12.3.1 keeps the processes of --num-workers (1 by default), and with them their copies of
-# the dataset, whose epoch nobody tells them: masks and the segmentations of BPE dropout are those of epoch 1.
-
-
 @around(EpochBatchIterator, "__init__")
 def make_iterator(make, self, *args, **kwargs):
-    """Let each epoch begin with new workers, which copy the dataset as it is then."""
+    """Let each epoch begin with new workers, which copy the dataset as it is then.
+
+    fairseq-fixed 0.12.3.1 keeps the processes of ``--num-workers`` (1 by default), and with them their copies
+    of the dataset, whose epoch nobody tells them: masks and the segmentations of BPE dropout stay the same.
+    """
     make(self, *args, **kwargs)
     self.persistent_workers = False
 
@@ -127,20 +87,8 @@ def filter_indices_by_size(
     return kept
 
 
-@around(checkpoint_utils, "load_checkpoint")
-def check_and_load_checkpoint(load, cfg, trainer, **iterator):
-    """Check the validation data when a training begins."""
-    settings = trainer.cfg.dataset
-    with exit_on_user_error():
-        if not settings.disable_validation:
-            combined = settings.combine_valid_subsets
-            for subset in ["valid"] if combined else settings.valid_subset.split(","):
-                trainer.get_valid_iterator(subset)
-        return load(cfg, trainer, **iterator)
-
-
 def _described(task, dataset, long: list[int], limit: str) -> str:
-    """Name the sentences, by line if the dataset is a single pair of files, and the length of the first."""
+    """Name the sentences, and the length of the first."""
     subset = next((name for name, known in task.datasets.items() if known is dataset), None)
     sizes = dataset.size(min(long))
     length = str(sizes)
@@ -148,9 +96,16 @@ def _described(task, dataset, long: list[int], limit: str) -> str:
         length = f"{sizes[0]} source and {sizes[1]} target" if sizes[1] else f"{sizes[0]} source"
     if subset is None:  # interactive input or a call from Python, without line numbers
         return f"a sentence of the input has {length} tokens, more than {limit}"
-    side = getattr(dataset, "src", None)
-    while side is not None and not isinstance(side, ConcatDataset):
-        side = getattr(side, "dataset", None)
-    noun = "line" if isinstance(dataset, LanguagePairDataset) and side is None else "sample"
+    noun = "line" if isinstance(dataset, LanguagePairDataset) else "sample"
     are, first = "is" if len(long) == 1 else "are", f"{noun} {min(long) + 1} has {length}"
     return f"{first_few(long, noun)} of {subset} {are} longer than {limit} tokens ({first})"
+
+
+@around(checkpoint_utils, "load_checkpoint")
+def check_and_load_checkpoint(load, cfg, trainer, **iterator):
+    """Check the validation data when a training begins."""
+    settings = trainer.cfg.dataset
+    with exit_on_user_error():
+        for subset in () if settings.disable_validation else settings.valid_subset.split(","):
+            trainer.get_valid_iterator(subset)
+        return load(cfg, trainer, **iterator)

@@ -3,11 +3,10 @@
 import copy
 import logging
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from fairseq import checkpoint_utils, utils
@@ -24,7 +23,7 @@ from ..checkpoints import (
     require_same,
     save_checkpoint,
 )
-from ..errors import exit_on_user_error
+from ..errors import UserError, exit_on_user_error
 from ..files import copy_file
 from . import around
 
@@ -57,9 +56,8 @@ def read(load, path: str, *args, **kwargs) -> dict:
     """Compare a checkpoint with the vocabulary that it is read for; end the command if it cannot be read."""
     with exit_on_user_error():
         state = load(path, *args, **kwargs)
-    compare = _comparison.get()
-    if compare is not None:
-        compare(state, path)
+    if _compare is not None:
+        _compare(state, path)
     return state
 
 
@@ -84,59 +82,57 @@ def copy_atomically(_, src_path: str, dst_path: str, overwrite: bool = False) ->
 
 @around(checkpoint_utils, "verify_checkpoint_directory")
 def begin_training(verify, save_dir: str) -> None:
-    """Remove what killed runs have left."""
-    for torn in Path(save_dir).glob("checkpoint*.pt.*.tmp"):
-        torn.unlink(missing_ok=True)
-    verify(save_dir)
+    """Remove what killed runs have left; end the run if no checkpoint could be written."""
+    try:
+        for torn in Path(save_dir).glob("checkpoint*.pt.*.tmp"):
+            torn.unlink(missing_ok=True)
+        verify(save_dir)
+    except OSError as error:
+        with exit_on_user_error():
+            raise UserError(f"cannot write checkpoints to {save_dir}: {error.strerror}") from None
 
 
 # ------------------------------------------------------------------------------------- vocabularies
 # fairseq compares only the shapes of parameters: with other pieces or another corpus, it computes nonsense.
 
-_comparison: ContextVar[Callable[[dict, str], None] | None] = ContextVar("_comparison", default=None)
+_compare: Callable[[dict, str], None] | None = None
+"""To be called with each checkpoint that fairseq reads, and its path."""
 
 
-@contextmanager
-def _comparing(compare: Callable[[dict, str], None]) -> Iterator[None]:
-    """Call ``compare(state, path)`` for each checkpoint that fairseq reads."""
-    token = _comparison.set(compare)
-    try:
-        yield
-    finally:
-        _comparison.reset(token)
+def _comparing(compare: Callable[[dict, str], None]):
+    """Call ``compare`` while a block of code reads checkpoints."""
+    return patch.object(sys.modules[__name__], "_compare", compare)
 
 
 def vocabulary_of(task) -> Vocabulary | None:
-    """The vocabulary of one of fairseq's tasks; None if it has no dictionaries."""
+    """The vocabulary of one of fairseq's tasks; None if it has none, or many languages."""
     settings = getattr(task, "cfg", None) or getattr(task, "args", None)
-    folder = getattr(settings, "data", None)
-    folder = Path(utils.split_paths(folder)[0]) if folder else None
-    if isinstance(getattr(task, "dicts", None), dict):  # several languages
-        dictionaries = {**task.dicts}
-        languages = {name: name for name in dictionaries}
-    else:
-        dictionaries = {side: getattr(task, f"{side}_dictionary", None) for side in ("source", "target")}
-        languages = {side: getattr(settings, f"{side}_lang", None) for side in dictionaries}
-    dictionaries = {name: words for name, words in dictionaries.items() if hasattr(words, "pad")}
+    dictionaries, files = {}, {}
+    for side in () if hasattr(task, "dicts") else ("source", "target"):
+        words = getattr(task, f"{side}_dictionary", None)
+        if words is not None:
+            language = getattr(settings, f"{side}_lang", None)
+            dictionaries[side] = words
+            files[side] = f"dict.{language}.txt" if language else "dict.txt"
     if not dictionaries:
         return None
-    if folder is None:
+    if not getattr(settings, "data", None):
         return fingerprints_of(dictionaries, {}, None)
-    names = {name: ".".join(filter(None, ("dict", languages[name], "txt"))) for name in dictionaries}
-    return fingerprints_of(dictionaries, {name: folder / names[name] for name in names}, pieces_file(folder))
+    folder = Path(utils.split_paths(settings.data)[0])
+    paths = {side: folder / name for side, name in files.items()}
+    return fingerprints_of(dictionaries, paths, pieces_file(folder))
 
 
 @around(checkpoint_utils, "load_model_ensemble_and_task")
 def load_models(load, filenames, arg_overrides=None, task=None, *args, **kwargs):
     """Compare models with the vocabulary of their task, which may be set up only after they are read."""
-    seen: list[tuple[dict, str]] = []
+    present, seen = None if task is None else vocabulary_of(task), []
 
     def compare(state: dict, path: str) -> None:
         seen.append(({KEY: state.get(KEY)}, path))
-        if task is not None:
+        if present is not None:
             require_same(state, path, present)
 
-    present = None if task is None else vocabulary_of(task)
     with _comparing(compare):
         loaded = load(filenames, arg_overrides, task, *args, **kwargs)
     if task is None and (present := vocabulary_of(loaded[2])) is not None:
@@ -155,7 +151,7 @@ def init_with_vocabulary(init, self, cfg, task, *args, **kwargs):
 @around(Trainer, "state_dict")
 def state_with_vocabulary(state_dict, self):
     """Keep fingerprints in every checkpoint."""
-    kept = {} if self.vocabulary is None else {KEY: self.vocabulary.recorded()}
+    kept = {} if self.vocabulary is None else {KEY: self.vocabulary.recorded}
     return {**state_dict(self), **kept}
 
 
@@ -223,7 +219,6 @@ def _end(reason: str) -> None:
 
 LAST = "checkpoint_last.pt"
 RESETS = ("reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader")
-OTHERS = ("finetune_from_model", "continue_once")
 
 
 @around(checkpoint_utils, "load_checkpoint")
@@ -244,10 +239,8 @@ def load_or_resume(load, cfg, trainer, **iterator):
             cfg.restore_file = LAST
             for name in RESETS:
                 cfg[name] = False
-    file = cfg.restore_file
-    if file == LAST:
-        file = None if last.is_file() else cfg.get("continue_once")
-    if file is not None and not Path(file).is_file() and Path(file).resolve() != last.resolve():
+    file = Path(cfg.restore_file)
+    if cfg.restore_file != LAST and not file.is_file() and file.resolve() != last.resolve():
         raise SystemExit(f"error: there is no file {file} to begin with")
     return load(cfg, trainer, **iterator)
 
@@ -255,5 +248,5 @@ def load_or_resume(load, cfg, trainer, **iterator):
 def _beginning(settings) -> dict:
     """How a command begins a training, unless it resumes one: file and resets; nothing for the defaults."""
     file = settings.get("restore_file")
-    others = {name: settings.get(name) or None for name in (*RESETS, *OTHERS)}
+    others = {name: settings.get(name) or None for name in (*RESETS, "finetune_from_model")}
     return {"restore_file": None if file == LAST else file, **others}

@@ -1,4 +1,4 @@
-"""fairseq's trainings: their start, their workers and optimizers, losses and validation, and their end.
+"""fairseq's trainings: their start, their workers and optimizers, validation, and their end.
 
 All versions from 0.12.2 on are affected by each.
 """
@@ -10,12 +10,10 @@ import os
 import sys
 import threading
 from argparse import Namespace
-from importlib.util import find_spec
 from unittest.mock import patch
 
 import torch
 from fairseq import options
-from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data.iterators import BackgroundConsumer
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.utils import merge_with_parent
@@ -25,12 +23,8 @@ from fairseq.optim.composite import FairseqCompositeOptimizer
 from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 from omegaconf import DictConfig, open_dict
-from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ..corpora.languages import language
-from ..errors import UserError
-from ..models.layers import SparseOutput
 from . import around
 
 logger = logging.getLogger(__name__)
@@ -49,9 +43,8 @@ def parse_args_and_arch(parse, parser, input_args=None, *args, **kwargs):
     """Let ``--bf16`` mean bfloat16 alone; fairseq's parser asks for a TPU as well."""
     found = parse(parser, input_args, *args, **kwargs)
     given = found[0] if isinstance(found, tuple) else found  # else with the words that are not known
-    asked = "--tpu" in (sys.argv if input_args is None else input_args)
-    if getattr(given, "bf16", False) and not asked and find_spec("torch_xla") is None:
-        given.tpu = False
+    if getattr(given, "bf16", False):
+        given.tpu = "--tpu" in (sys.argv if input_args is None else input_args)
     return found
 
 
@@ -82,14 +75,8 @@ def launched_workers(ddp_backend: str, cpu: bool) -> dict[str, object]:
     """The ``distributed_training`` settings that join the workers started by ``torchrun``.
 
     fairseq divides by the number of GPUs: without GPUs, each process would train its own model and overwrite
-    the checkpoints of the others.
-
-    Args:
-        ddp_backend: the configured backend, including fairseq's default.
-        cpu: whether a CPU is requested even if there is a GPU.
-
-    Returns:
-        The settings by name; empty outside torchrun, or if it started a single process.
+    the checkpoints of the others. ``ddp_backend`` is the configured one, including fairseq's default, ``cpu``
+    whether a CPU is requested even if there is a GPU. Outside torchrun, or for one process, there are none.
     """
     names = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK")
     if not all(name in os.environ for name in names) or os.environ["WORLD_SIZE"] == "1":
@@ -162,16 +149,8 @@ def build_optimizer(build, self, cfg, params):
     would also step the parameters of the first.
     """
     params = list(params)
-    if len(params) == 1:
-        raise UserError(
-            "the optimizer composite got all parameters as one, as fairseq joins them for fp16; "
-            "set common.fp16_no_flatten_grads=true, or use bf16"
-        )
-    groups = {getattr(parameter, "param_group", DEFAULT) for parameter in params}
-    missing = groups - set(cfg.groups)
+    missing = {getattr(parameter, "param_group", DEFAULT) for parameter in params} - set(cfg.groups)
     if missing and not cfg.dynamic_groups:
-        if DEFAULT not in cfg.groups:
-            raise UserError(f"optimizer.groups has no settings for {', '.join(sorted(missing))} or {DEFAULT}")
         logger.info("optimizer.groups: %s as %s", ", ".join(sorted(missing)), DEFAULT)
         for parameter in params:
             if getattr(parameter, "param_group", DEFAULT) in missing:
@@ -194,68 +173,7 @@ def score_by_language(inference, self, generator, sample, model):
     stock, tokenizer = sacrebleu.corpus_bleu, language(self.cfg.target_lang or "").tokenizer
 
     def corpus_bleu(hypotheses, references, **options):
-        if options or tokenizer == "13a":
-            return stock(hypotheses, references, **options)
-        return stock(hypotheses, references, tokenize=tokenizer)
+        return stock(hypotheses, references, **{"tokenize": tokenizer, **options})
 
     with patch.object(sacrebleu, "corpus_bleu", corpus_bleu):
         return inference(self, generator, sample, model)
-
-
-# ---------------------------------------------------------------------------------- label smoothing
-# fairseq keeps three float32 copies of the scores of a whole batch, more than all the rest of a small model's
-# update (125 MiB each for 2,048 tokens × 16,000 pieces), and reads each from end to end.
-
-PART = 1 << 18  # scores at a time: in float32 they fit into a processor's cache
-
-
-@around(LabelSmoothedCrossEntropyCriterion, "compute_loss")
-def compute_loss(compute, self, model, net_output, sample, reduce=True):
-    """Compute the loss in parts where it is known to be the sum over rows of scores, on a CPU."""
-    scores = net_output[0]
-    on_cpu = scores.device.type == "cpu" and scores.dtype != torch.float16
-    if not reduce or self.ignore_prefix_size or not on_cpu or not _is_softmax(model):
-        return compute(self, model, net_output, sample, reduce=reduce)
-    target = model.get_targets(sample, net_output)
-    return SmoothedLoss.apply(scores.flatten(0, -2), target.reshape(-1, 1), self.eps, self.padding_idx)
-
-
-def _is_softmax(model) -> bool:
-    """Whether probabilities are the softmax of the scores, and nothing else, in a model of this package."""
-    decoder = getattr(model, "decoder", None)
-    own = getattr(type(decoder), "get_normalized_probs", None) is SparseOutput.get_normalized_probs
-    return own and decoder.adaptive_softmax is None and decoder.output_normalizer.alpha() == 1
-
-
-class SmoothedLoss(torch.autograd.Function):
-    """fairseq's ``label_smoothed_nll_loss`` of the log-softmax of scores, summed, a few rows at a time.
-
-    For a target y of a vocabulary of V, with ε′ = ε/(V − 1), the loss is −(1 − ε − ε′) log p_y − ε′ Σ log p,
-    and its gradient p − ε′ − (1 − ε − ε′) e_y.
-    """
-
-    @staticmethod
-    def forward(ctx, scores: Tensor, target: Tensor, epsilon: float, ignored: int) -> tuple[Tensor, Tensor]:
-        """Loss and negative log-likelihood, both scalars, of scores (N, V) and targets (N, 1)."""
-        other = epsilon / (scores.size(-1) - 1)
-        own = 1 - epsilon - other
-        size = max(1, PART // scores.size(-1))
-        found, gradient = [], torch.empty_like(scores)
-        for rows, right, part in zip(scores.split(size), target.split(size), gradient.split(size)):
-            log_p = torch.log_softmax(rows, -1, dtype=torch.promote_types(scores.dtype, torch.float32))
-            left_out = right == ignored
-            sums = torch.cat([log_p.gather(1, right), log_p.sum(-1, keepdim=True)], 1)
-            found.append(sums.masked_fill_(left_out, 0))
-            if ctx.needs_input_grad[0]:
-                p = log_p.exp_().sub_(other).scatter_add_(1, right, log_p.new_full(right.shape, -own))
-                part.copy_(p.masked_fill_(left_out, 0))
-        nll, smooth = -torch.cat(found).sum(0)
-        ctx.save_for_backward(gradient)
-        ctx.mark_non_differentiable(nll)
-        return own * nll + other * smooth, nll
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor, _) -> tuple:
-        """The gradient of the scores."""
-        return ctx.saved_tensors[0] * grad, None, None, None

@@ -1,9 +1,8 @@
-"""fairseq's search: beams that are exhausted, repeated n-grams, blank lines, and translations that are cut.
+"""fairseq's search: beams that are exhausted, repeated n-grams, and blank lines.
 
 All versions are affected by each unless something else is said.
 """
 
-import logging
 import math
 from typing import Optional
 
@@ -13,10 +12,7 @@ from fairseq.search import BeamSearch, Sampling
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from torch import Tensor
 
-from ..errors import UserError
 from . import around
-
-logger = logging.getLogger(__name__)
 
 
 def install() -> None:
@@ -119,11 +115,8 @@ def align(search, self, models, sample, **kwargs):
     found = SequenceGenerator.generate(self, models, sample, **kwargs)
     for source, hypotheses in zip(sample["net_input"]["src_tokens"].cpu(), found):
         for hypothesis in hypotheses:
-            attention, target = hypothesis["attention"].cpu(), hypothesis["tokens"].cpu()
-            if not attention.numel():
-                raise UserError("--print-alignment needs a context attention in the decoder's last layer")
-            alignment = self.extract_alignment(attention.t(), source, target, self.pad, self.eos)
-            hypothesis["alignment"] = alignment
+            attended, target = hypothesis["attention"].cpu().t(), hypothesis["tokens"].cpu()
+            hypothesis["alignment"] = self.extract_alignment(attended, source, target, self.pad, self.eos)
     return found
 
 
@@ -181,37 +174,3 @@ def _blank(hypothesis: dict, end: int) -> dict:
     if isinstance(attention, Tensor) and attention.dim() == 2:
         empty["attention"] = attention[:, :1]
     return {**hypothesis, **empty}
-
-
-# --------------------------------------------------------------------------------- cut translations
-# Translations end, without a word, at max_len_a times the source and max_len_b pieces, by default 0 and 200.
-
-
-@around(SequenceGenerator, "generate")
-@around(SequenceGeneratorWithAlignment, "generate")
-def tell_unfinished(search, self, models, sample, **kwargs):
-    """Warn once, unless the owner of the generator counts the translations (``tells_unfinished``)."""
-    found = search(self, models, sample, **kwargs)
-    if getattr(self, "tells_unfinished", True) and any(unfinished(self, sample, found)):
-        self.tells_unfinished = False
-        told = "a translation reached the limit of %d pieces, and may lack its end (this is said once)"
-        logger.warning(told, longest(self, sample["net_input"]["src_tokens"]))
-    return found
-
-
-def longest(generator: SequenceGenerator, source: Tensor) -> int:
-    """The most pieces of a translation, without its end, of the (B, S) tokens of a batch."""
-    return min(int(generator.max_len_a * source.size(1) + generator.max_len_b), generator.max_len - 1)
-
-
-def unfinished(generator: SequenceGenerator, sample: dict, found: list[list[dict]]) -> list[bool]:
-    """Whether the best translation of each sentence reached the limit, or was given up without an end."""
-    source = sample["net_input"].get("src_tokens")
-    if source is None or getattr(generator, "match_source_len", False):
-        return [False] * len(found)
-    limit = longest(generator, source)
-    return [
-        bool(hypotheses)
-        and (len(hypotheses[0]["tokens"]) > limit or float(hypotheses[0]["score"]) == -math.inf)
-        for hypotheses in found
-    ]

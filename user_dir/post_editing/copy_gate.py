@@ -176,9 +176,9 @@ class CopyingBertDecoder(BertDecoder):
     """p(y_t) = g_t Σ_s c_ts [mt_s = y_t] + (1 − g_t) softmax(…), with g and c by α-entmax.
 
     g is the probability of copying, c that of each token of the machine translation (:class:`CopyGate`). A
-    sentence that the gate leaves alone with probability 1 is repeated as it is; without a machine
-    translation, all is written. ``new_piece_penalty`` is also subtracted from the scores of writing and of
-    correcting. The output is log p; ``post_editing_loss`` needs the features and ``decisions`` of ``extra``.
+    sentence that the gate leaves alone with probability 1 is repeated as it is. ``new_piece_penalty`` is also
+    subtracted from the scores of writing and of correcting. The output is log p; ``post_editing_loss`` needs
+    the features and ``decisions`` of ``extra``.
 
     Source: the gate is that of See et al. 2017 (https://arxiv.org/abs/1704.04368), equations 8 and 9, with
     α-entmax (https://arxiv.org/abs/1905.05702) for sigmoid and softmax.
@@ -191,18 +191,16 @@ class CopyingBertDecoder(BertDecoder):
     def forward(
         self,
         prev_output_tokens: Tensor,
-        encoder_out: dict[str, list[Tensor]] | None = None,
+        encoder_out: dict[str, list[Tensor]],
         incremental_state: dict[str, dict[str, Tensor | None]] | None = None,
         features_only: bool = False,
         **others: Any,
     ):
         """See fairseq."""
         x, extra = super().forward(prev_output_tokens, encoder_out, incremental_state, True, **others)
-        assert encoder_out is not None
         tokens, encoded = encoder_out["src_tokens"][0], encoder_out["encoder_out"][0].transpose(0, 1)
         beam = x.size(0) // tokens.size(0)  # above 1 if fairseq stores the source once per sentence
-        if beam > 1:
-            tokens, encoded = tokens.repeat_interleave(beam, 0), encoded.repeat_interleave(beam, 0)
+        tokens, encoded = tokens.repeat_interleave(beam, 0), encoded.repeat_interleave(beam, 0)
         decisions = self.copy_gate(x, encoded, tokens, prev_output_tokens)
         extra |= {"decisions": decisions}
         if features_only:
@@ -210,25 +208,18 @@ class CopyingBertDecoder(BertDecoder):
         logits = self.outputs(x, extra, encoder_out, incremental_state)
         return self.log_mixture(logits, decisions, prev_output_tokens.size(1)), extra
 
-    def _weights(self, scores: Tensor) -> Tensor:
-        return entmax(scores, self.copy_gate.alpha)
-
-    def log_mixture(self, logits: Tensor, decisions, length: int) -> Tensor:
+    def log_mixture(self, logits: Tensor, decisions: Decisions, length: int) -> Tensor:
         """log p of the last T tokens of ``length`` (B, T, V), −∞ for what has no probability."""
-        copying = self._weights(self._penalised(decisions.gate))[..., :1]  # (B, T, 1)
-        there = decisions.translation.inside.any(1)  # (B,) whether there is a translation at all
-        alone = self._weights(self._penalised(decisions.sentence))[:, 1].eq(0) & there
-        alone, there = alone[:, None, None], there[:, None, None]
-        pointed = self._weights(decisions.pointer)  # (B, T, S), 0 without a translation
+        alpha, translation = self.copy_gate.alpha, decisions.translation
+        penalty = torch.tensor([0.0, self.new_piece_penalty], device=logits.device)
+        copying = entmax(decisions.gate - penalty, alpha)[..., :1]  # (B, T, 1)
+        alone = entmax(decisions.sentence - penalty, alpha)[:, 1].eq(0)[:, None, None]
         numbers = torch.arange(length - logits.size(1), length, device=logits.device)
-        pointed = torch.where(alone, decisions.translation.at(numbers), pointed)
-        copying = torch.where(alone, 1.0, copying) * there
+        pointed = torch.where(alone, translation.at(numbers), entmax(decisions.pointer, alpha))  # (B, T, S)
+        copying = torch.where(alone, 1.0, copying)
         p = (1 - copying) * torch.softmax(logits.float(), -1)
-        tokens = decisions.translation.tokens[:, None].expand_as(pointed)
+        tokens = translation.tokens[:, None].expand_as(pointed)
         return p.scatter_add(2, tokens, copying * pointed).log()
-
-    def _penalised(self, scores: Tensor) -> Tensor:
-        return scores - torch.tensor([0.0, self.new_piece_penalty], device=scores.device)
 
     def get_normalized_probs(self, net_output, log_probs: bool, sample=None) -> Tensor:
         """See fairseq; refused in training, where log p may be −∞."""

@@ -63,8 +63,8 @@ class PostEditingLossCriterion(FairseqCriterion):
         agrees = (found.gate[..., 0] > found.gate[..., 1]).eq(copied) & counted
         logged = {f"{name}_loss": each.sum().data for name, each in losses.items()}
         logged |= {"loss": loss.data, "copied": copied.sum().data, "gate_right": agrees.sum().data}
-        logged |= {"targets": counted.sum().data, "right": right.sum().data}
-        logged |= {"ntokens": sample["ntokens"], "nsentences": target.size(0), "sample_size": sample_size}
+        logged |= {"targets": counted.sum().data, "ntokens": sample["ntokens"]}
+        logged |= {"nsentences": target.size(0), "sample_size": sample_size}
         return loss, sample_size, logged
 
     def _vocabulary_loss(self, model, features, target, written):
@@ -91,7 +91,6 @@ class PostEditingLossCriterion(FairseqCriterion):
             metrics.log_scalar(name, total[name] / size, size, round=4)
         for name in ("copied", "gate_right"):
             metrics.log_scalar(name, total[name] / tokens, tokens, round=4)
-        metrics.log_scalar("right", total["right"] / total["nsentences"], total["nsentences"], round=4)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
@@ -100,4 +99,4 @@ class PostEditingLossCriterion(FairseqCriterion):
 
 
 _LOSSES = ("vocabulary_loss", "gate_loss", "pointer_loss", "sentence_loss")
-_LOGGED = ("loss", *_LOSSES, "copied", "gate_right", "right", "targets", "nsentences", "sample_size")
+_LOGGED = ("loss", *_LOSSES, "copied", "gate_right", "targets", "sample_size")

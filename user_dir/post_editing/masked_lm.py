@@ -88,7 +88,5 @@ def keep_separators(read, self, index):
     if separator is None or self.skip_masking:
         return tokens
     rest = self.pad_idx if self.return_masked_tokens else separator
-    kept = torch.as_tensor(self.dataset[index]).eq(separator) & tokens.ne(rest)
-    if not kept.any():
-        return tokens
+    kept = torch.as_tensor(self.dataset[index]).eq(separator)
     return tokens.masked_fill(kept, rest)  # a copy: fairseq keeps what it has read

@@ -73,25 +73,21 @@ PostEditorSettings = make_settings(
 )
 
 
-def bert_size(embed_dim: int, ffn_embed_dim: int, layers: int, heads: int) -> dict:
-    """The defaults of a BERT of one size."""
-    return {
-        "encoder_embed_dim": embed_dim,
-        "encoder_ffn_embed_dim": ffn_embed_dim,
-        "encoder_layers": layers,
-        "encoder_attention_heads": heads,
-        "activation_fn": "gelu",
-        "attention_dropout": 0.1,
-        "encoder_learned_pos": True,
-        "decoder_learned_pos": True,
-        "max_source_positions": 512,
-        "max_target_positions": 512,
-    }
-
-
-# In BERT's size, and a small one for small corpora and CPUs.
-BERT, TINY = bert_size(768, 3072, 12, 12), bert_size(128, 512, 4, 4)
-SIZES = {"": BERT, "_base": BERT, "_tiny": TINY}
+BERT = {
+    "encoder_embed_dim": 768,
+    "encoder_ffn_embed_dim": 3072,
+    "encoder_layers": 12,
+    "encoder_attention_heads": 12,
+    "activation_fn": "gelu",
+    "attention_dropout": 0.1,
+    "encoder_learned_pos": True,
+    "decoder_learned_pos": True,
+    "max_source_positions": 512,
+    "max_target_positions": 512,
+}
+# For small corpora and CPUs.
+TINY = {"encoder_embed_dim": 128, "encoder_ffn_embed_dim": 512, "encoder_layers": 4}
+SIZES = {"": BERT, "_base": BERT, "_tiny": {**BERT, **TINY, "encoder_attention_heads": 4}}
 
 
 def make_bert(args) -> None:

@@ -4,21 +4,15 @@ It applies the decay once for each name of a parameter: with shared embeddings a
 It loads each average as an old checkpoint, so that a pre-norm Transformer loses its last norm. And while the
 decay is constant, the average contains mostly the initial parameters for 1/(1 − d) updates; with
 ``--ema-warmup`` the decay is at most (t + 1)/(t + 10) at update t, as in TensorFlow and in the code of
-Correia and Martins 2019. A training that begins with a checkpoint without an average ends in a KeyError.
+Correia and Martins 2019.
 """
 
-import logging
 from types import SimpleNamespace
-from unittest.mock import patch
 
-from fairseq import checkpoint_utils
 from fairseq.models.ema.ema import EMA
-from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
 from ..guards import around
-
-logger = logging.getLogger(__name__)
 
 
 @around(EMA, "_step_internal")
@@ -33,25 +27,6 @@ def step_once(step, self, new_model, updates=None):
         return step(self, SimpleNamespace(state_dict=lambda: state), updates)
     finally:
         del self.restore
-
-
-@around(Trainer, "load_checkpoint")
-def load_with_average(load, self, filename, *args, **kwargs):
-    """Begin with the parameters where a checkpoint has no average; fairseq has dropped them by then."""
-    if not self.cfg.ema.store_ema:
-        return load(self, filename, *args, **kwargs)
-    read = checkpoint_utils.load_checkpoint_to_cpu
-
-    def read_with_average(*args, **kwargs):
-        state = read(*args, **kwargs)
-        extra = state.get("extra_state")
-        if extra and "ema" not in extra:
-            extra["ema"] = state["model"]
-            logger.info("%s has no moving average: it begins with the parameters", filename)
-        return state
-
-    with patch.object(checkpoint_utils, "load_checkpoint_to_cpu", read_with_average):
-        return load(self, filename, *args, **kwargs)
 
 
 def _first_names(model: nn.Module) -> dict[str, Tensor]:

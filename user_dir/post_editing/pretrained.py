@@ -63,16 +63,12 @@ class Bert:
     rows: dict[str, int]  # symbol of a fairseq dictionary → row of the word embeddings
 
     def fit(self, args) -> None:
-        """Take over ε and the number of positions; UserError if the settings have other sizes."""
+        """Take over the number of positions; UserError if the settings have other sizes."""
         theirs = {f"encoder_{name}": self.sizes[name] for name in SIZES} | {"activation_fn": self.activation}
         for name, value in theirs.items():
             if getattr(args, name) != value:
-                flag = "--" + name.replace("_", "-")
-                raise UserError(
-                    f"{flag} is {getattr(args, name)}, but that of the BERT {self.path} is {value}"
-                )
-        if args.layer_norm_eps is None:
-            args.layer_norm_eps = self.eps
+                flag = f"--{name.replace('_', '-')}"
+                raise UserError(f"{flag} is {getattr(args, name)}, but {value} in the BERT {self.path}")
         for name in ("max_source_positions", "max_target_positions"):
             setattr(args, name, min(getattr(args, name) or 10**9, self.sizes["positions"]))
 
@@ -128,11 +124,11 @@ def start_from(module: nn.Module, other: nn.Module) -> None:
 
 def start_bert(args) -> Bert | None:
     """Read the ``--bert`` of the settings and adapt them to it, see :meth:`Bert.fit`; None without one."""
-    if not args.bert:
-        args.layer_norm_eps = 1e-12 if args.layer_norm_eps is None else args.layer_norm_eps
-        return None
-    bert = read_bert(args.bert)
-    bert.fit(args)
+    bert = read_bert(args.bert) if args.bert else None
+    if bert is not None:
+        bert.fit(args)
+    if args.layer_norm_eps is None:
+        args.layer_norm_eps = 1e-12 if bert is None else bert.eps
     return bert
 
 
@@ -156,14 +152,14 @@ def _our_name(name: str) -> str | None:
 
 
 def _read_folder(folder: Path) -> Bert:
+    from safetensors.torch import load_file
+
     path = folder / "config.json"
     config = read_json(path, "the settings of a BERT")
     kind, activation = config.get("model_type", "bert"), config.get("hidden_act", "gelu")
     if kind != "bert" or activation not in _ACTIVATIONS:
-        raise UserError(
-            f"{path}: model_type is {kind!r}, hidden_act {activation!r}; post-editing needs a bert with one "
-            f"of {', '.join(_ACTIVATIONS)}"
-        )
+        told = f"model_type is {kind!r}, hidden_act {activation!r}"
+        raise UserError(f"{path}: {told}; give a bert with one of {', '.join(_ACTIVATIONS)}")
     sizes = {
         "embed_dim": config["hidden_size"],
         "ffn_embed_dim": config["intermediate_size"],
@@ -172,21 +168,15 @@ def _read_folder(folder: Path) -> Bert:
         "positions": config["max_position_embeddings"],
     }
     tokens = read_tokenizer({name: folder / name for name in FILES if (folder / name).is_file()}).tokens
-    weights = {_our_name(name): value for name, value in _read_weights(folder).items()}
+    if (folder / "model.safetensors").is_file():
+        theirs = load_file(folder / "model.safetensors")
+    elif (folder / "pytorch_model.bin").is_file():
+        theirs = torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)
+    else:
+        raise UserError(f"{folder} has neither model.safetensors nor pytorch_model.bin")
+    weights = {_our_name(name): value for name, value in theirs.items()}
     eps = float(config.get("layer_norm_eps", 1e-12))
     return Bert(str(folder), sizes, _ACTIVATIONS[activation], eps, weights, _rows(tokens))
-
-
-def _read_weights(folder: Path) -> dict[str, Tensor]:
-    """The weights of a model by name, from safetensors or a file of torch's that runs no code."""
-    from safetensors.torch import load_file
-
-    if (folder / "model.safetensors").is_file():
-        return load_file(folder / "model.safetensors")
-    path = folder / "pytorch_model.bin"
-    if not path.is_file():
-        raise UserError(f"{folder} has neither model.safetensors nor {path.name}")
-    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _rows(tokens: list[str]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Corrections by a post-editor: their case, restored from the machine translation, and what they gain."""
+"""Corrections by a post-editor: their case, restored from the machine translation, and what they changed."""
 
 from __future__ import annotations
 
@@ -72,24 +72,3 @@ def changes(
         else:
             counts["improved" if edits_after < edits_before else "worsened"] += 1
     return counts
-
-
-def gain(hypotheses: list[str], uncorrected: list[str], references: list[list[str]], ter: TER) -> dict:
-    """What post-editing gained over doing nothing, and by how many edits, as TER counts them.
-
-    Returns:
-        ``ter``, the points by which it fell; ``edits``, those made; and ``per_edit``, how many fewer each of
-        them left to be made: 1 if all were right, negative if more did harm, None if there are none.
-    """
-
-    def total(lines: list[str], others: list[list[str]]) -> int:
-        return sum(int(edits) for edits, _ in ter._extract_corpus_statistics(lines, others))
-
-    before, after = (ter.corpus_score(lines, references).score for lines in (uncorrected, hypotheses))
-    edits = total(hypotheses, [uncorrected])
-    saved = total(uncorrected, references) - total(hypotheses, references)
-    return {
-        "ter": round(before - after, 2),
-        "edits": edits,
-        "per_edit": round(saved / edits, 3) if edits else None,
-    }

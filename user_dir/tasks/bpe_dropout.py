@@ -4,7 +4,6 @@ import logging
 import os
 import zlib
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Optional
 
@@ -58,20 +57,17 @@ class BPEDropoutTask(TranslationTask):
         beside = Path(os.path.abspath(utils.split_paths(cfg.data)[0])).parent / "spm.model"
         path = Path(cfg.bpe_dropout_model or beside)
         model = open_bpe_model(path)
-        limits = cfg.max_source_positions, cfg.max_target_positions
-        dictionaries = self.source_dictionary, self.target_dictionary
         sides = {
-            key: Segmenter(model, dictionary, cfg.bpe_dropout, limit)
-            for key, dictionary, limit in zip(("source", "target"), dictionaries, limits)
+            "source": Segmenter(model, self.source_dictionary, cfg.bpe_dropout, cfg.max_source_positions),
+            "target": Segmenter(model, self.target_dictionary, cfg.bpe_dropout, cfg.max_target_positions),
         }
-        for key, side in sides.items():
-            some = [example[key] for example in islice(dataset, CHECKED)]
-            kept = sum(side.text_of(sentence) is not None for sentence in some)
-            if 10 * kept < 9 * len(some):
-                raise UserError(
-                    f"{path} segments {len(some) - kept} of the first {len(some)} {key} sentences of "
-                    f"{cfg.data} otherwise; give the sentencepiece model of this data (--bpe-dropout-model)"
-                )
+        some = [dataset[i] for i in range(min(CHECKED, len(dataset)))]
+        kept = [side.text_of(pair[key]) is not None for key, side in sides.items() for pair in some]
+        if sum(kept) < 0.9 * len(kept):
+            raise UserError(
+                f"{path} segments {len(kept) - sum(kept)} of the first {len(kept)} sentences of {cfg.data} "
+                "otherwise; give the sentencepiece model of this data (--bpe-dropout-model)"
+            )
         logger.info("BPE dropout %g by %s", cfg.bpe_dropout, path)
         return BPEDropoutDataset(dataset, sides, cfg.seed)
 

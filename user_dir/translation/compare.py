@@ -42,7 +42,7 @@ class System:
 
 
 @dataclass(frozen=True)
-class TestSet:
+class References:
     """References in sacrebleu's form, and the settings that evaluate.py scored with."""
 
     references: list[list[str]]
@@ -50,12 +50,10 @@ class TestSet:
     lowercase: bool = False
     language: str = ""  # of the translations; empty: unknown
 
-    __test__ = False  # for pytest: not a test class
-
 
 def read_systems(
     named: list[tuple[str, list[Path]]], references: list[Path] | None = None
-) -> tuple[list[System], TestSet]:
+) -> tuple[list[System], References]:
     """Read the files of all systems, ``named``, one per seed, and the test set.
 
     A file is an evaluation (JSON written by evaluate.py, with the translations next to it) or plain text with
@@ -65,28 +63,32 @@ def read_systems(
     if len(named) < 2 or len({len(files) for _, files in named}) > 1:
         raise UserError("give --system twice or more, with as many files each, in the order of the seeds")
     texts = [list(read_lines(file)) for file in references or []]
-    evaluations = [file for _, files in named for file in files if file.suffix == ".json"]
-    test_sets, places = [], {}
-    for file in evaluations:
-        places[file], test_set = _evaluation(file, texts)
-        test_sets.append(test_set)
-        if test_set != test_sets[0]:
-            differ = "differ in references, language or settings of BLEU"
-            raise UserError(f"{file} and {evaluations[0]} {differ}")
-    if not (test_sets or texts):
-        raise UserError("plain text translations require --ref FILE")
-    test_set = test_sets[0] if test_sets else TestSet(texts)
-    systems, count = [], len(test_set.references[0])
+    test_set, systems = None, []
     for name, files in named:
-        translations = [list(read_lines(places.get(file, file))) for file in files]
-        for file, lines in zip(files, translations):
+        translations = []
+        for file in files:
+            place = file
+            if file.suffix == ".json":
+                place, of_file = _evaluation(file, texts)
+                if test_set not in (None, of_file):
+                    differs = "differs from the others in references, language or settings of BLEU"
+                    raise UserError(f"{file} {differs}")
+                test_set = of_file
+            translations.append(list(read_lines(place)))
+        systems.append(System(name, files, translations))
+    if test_set is None:
+        if not texts:
+            raise UserError("plain text translations require --ref FILE")
+        test_set = References(texts)
+    count = len(test_set.references[0])
+    for system in systems:
+        for file, lines in zip(system.files, system.translations):
             if len(lines) != count:
                 raise UserError(f"{file} has {len(lines)} lines, but the references have {count}")
-        systems.append(System(name, files, translations))
     return systems, test_set
 
 
-def _evaluation(file: Path, references: list[list[str]]) -> tuple[Path, TestSet]:
+def _evaluation(file: Path, references: list[list[str]]) -> tuple[Path, References]:
     """The file of the translations of an evaluation, and its test set; with these ``references``, if any."""
     evaluation = read_json(file, "the evaluation")
     try:
@@ -100,7 +102,7 @@ def _evaluation(file: Path, references: list[list[str]]) -> tuple[Path, TestSet]
         raise UserError(f"{file} leaves out sentences (--skip-long), which would count as empty here")
     # In records, paths are relative to the repository.
     references = references or [list(read_lines(Path(name) if Path(name).is_file() else ROOT / name))]
-    return translations, TestSet(references, *settings, language)
+    return translations, References(references, *settings, language)
 
 
 def compare(
@@ -129,8 +131,7 @@ def compare(
           :func:`_verdict`; None with one seed;
         - ``p``: sacrebleu's, of these models; in ``seeds``, the ``delta`` of each seed.
 
-        P-values that are adjusted end in ``_holm``. With sacrebleu's bootstrap every system has ``ci``, half
-        the width of the interval that holds 95 % of the resampled scores.
+        P-values that are adjusted end in ``_holm``.
 
     Raises:
         UserError: there is a single sentence, of which all resamples are alike.
@@ -164,28 +165,33 @@ def _by_metric(
 ) -> tuple[list[dict], str]:
     """What :func:`compare` says of each system by one metric, but adjusted p-values; and the signature."""
     counts = [
-        [metric._extract_corpus_statistics(lines, references) for lines in system.translations]
+        np.array([metric._extract_corpus_statistics(lines, references) for lines in system.translations])
         for system in systems
-    ]
-    tested, signature = _test(metric, [np.sum(seeds, axis=0).tolist() for seeds in counts], test, samples)
+    ]  # of each: (seeds, sentences, statistics)
+    sums = [(str(number), seeds.sum(0).tolist()) for number, seeds in enumerate(counts)]
+    named = {"metric": _Counted(metric)}
+    signatures, results = PairedTest(sums, named, None, test_type=test, n_samples=samples)()
+    ((name, signature),) = signatures.items()
     resampled = [
         resampled_scores(seeds, lambda row: metric._compute_score_from_stats(row).score) for seeds in counts
     ]
     rows: list[dict] = []
-    for seeds, p_and_ci, drawn in zip(counts, tested, resampled):
-        scores = [metric._aggregate_and_compute(seed).score for seed in seeds]
+    for seeds, tested, drawn in zip(counts, results[name], resampled):
+        scores = [metric._aggregate_and_compute(seed.tolist()).score for seed in seeds]
         std = statistics.stdev(scores) if len(scores) > 1 else None
-        row = {"mean": statistics.fmean(scores), "std": std, **p_and_ci}
-        row["seeds"] = [{"score": score} for score in scores]
+        row = {"mean": statistics.fmean(scores), "std": std, "seeds": [{"score": score} for score in scores]}
         if rows:
             for seed, baseline in zip(row["seeds"], rows[0]["seeds"]):
                 seed["delta"] = seed["score"] - baseline["score"]
             found = difference([seed["delta"] for seed in row["seeds"]], (drawn - resampled[0]).T)
             row |= {"delta": found.mean, "interval": found.interval(), "p_seeds": found.p_differs()}
+            # Of systems that are one and the same no resample exceeds the difference, 0, which sacrebleu
+            # would count as the strongest evidence.
+            row["p"] = 1.0 if np.array_equal(seeds, counts[0]) else float(tested.p_value)
             if margin is not None:
                 row["p_margin"] = found.p_equivalent(margin)
         rows.append(row)
-    return rows, signature
+    return rows, str(signature)
 
 
 class _Counted:
@@ -199,24 +205,6 @@ class _Counted:
 
     def _extract_corpus_statistics(self, hypotheses: list[list], references: None) -> list[list]:
         return hypotheses
-
-
-def _test(metric, counts: Sequence[list[list]], test: str, samples: int) -> tuple[list[dict], str]:
-    """``p`` and ``ci`` of each system, from the statistics of its sentences; and the signature."""
-    systems = [(str(i), rows) for i, rows in enumerate(counts)]
-    metrics = {"metric": _Counted(metric)}
-    signatures, results = PairedTest(systems, metrics, None, test_type=test, n_samples=samples)()
-    (name, signature), rows = next(iter(signatures.items())), []
-    for i, result in enumerate(results[name]):
-        row = {}
-        if i:
-            # Of systems that are one and the same no resample exceeds the difference, 0, which sacrebleu
-            # would count as the strongest evidence.
-            row["p"] = 1.0 if counts[i] == counts[0] else float(result.p_value)
-        if result.ci is not None:
-            row["ci"] = float(result.ci)
-        rows.append(row)
-    return rows, str(signature)
 
 
 def _verdict(scores: dict, margin: float) -> str:

@@ -2,121 +2,59 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from fairseq import utils
 from fairseq.data import data_utils
-from fairseq.dataclass.configs import DatasetConfig, GenerationConfig
+from fairseq.dataclass.configs import DatasetConfig
 from tqdm import tqdm
 
-from ..checkpoints import load_checkpoint, model_name
 from ..corpora import Corpus
 from ..corpora.download import sha256
 from ..files import write_json, write_text
-from ..guards.translation import unfinished
-from .loading import (
-    Search,
-    check_lengths,
-    load_model,
-    load_split,
-    penalise_new_pieces,
-    too_long,
-    translation_direction,
-    translation_limit,
-)
-from .scoring import ScoredSplit, join_pieces
+from .loading import check_lengths, load_split, penalise_new_pieces, too_long
+from .scoring import ScoredSplit
+from .translator import BeamSearch, Translator
 
 PENALTIES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 _SEED = 1 + 1  # fairseq's for shuffling sentences of equal length: its --seed plus the epoch
 
 
-class BeamSearch:
-    """fairseq's beam search with one model, or with an ensemble of several that have one vocabulary.
-
-    The models cannot be trained afterwards.
-    """
-
-    def __init__(self, models: Sequence, task, search: Search):
-        settings = GenerationConfig(beam=search.beam, lenpen=search.length_penalty)
-        settings.max_len_a, settings.max_len_b = search.limit.a, search.limit.b
-        for model in models:
-            model.prepare_for_inference_(Namespace(generation=settings))
-        self.generator = task.build_generator(models, settings)
-        self.generator.tells_unfinished = False  # they are marked instead
-        self._models, self._task = models, task
-        self._on_gpu = next(models[0].parameters()).is_cuda
-
-    def __call__(self, sample: dict) -> list[list[dict]]:
-        """The hypotheses of each sentence of a batch, in fairseq's form, best first.
-
-        The best has ``unfinished``: whether it reached the limit of length, or was given up without an end.
-        """
-        if self._on_gpu:
-            sample = utils.move_to_cuda(sample)
-        found = self._task.inference_step(self.generator, self._models, sample)
-        for hypotheses, cut in zip(found, unfinished(self.generator, sample, found)):
-            hypotheses[0]["unfinished"] = cut
-        return found
-
-    def text(self, tokens) -> str:
-        """Tokens of the target as text with pieces joined."""
-        stripped = self.generator.symbols_to_strip_from_output
-        string = self._task.target_dictionary.string
-        return join_pieces(string(tokens.int().cpu(), extra_symbols_to_ignore=stripped))
-
-
-@dataclass(frozen=True)
-class TranslatedSplit:
-    """The translations of a split."""
-
-    texts: list[str]  # in corpus order, with pieces joined
-    unfinished: list[int]  # numbers, from 0, of those that reached the limit of length
-
-
 def translate_split(
-    model,
-    task,
-    subset: str,
-    search: Search,
-    *,
-    sentences: int | None = None,
-    left_out: Collection[int] = (),
-    description: str | None = None,
-) -> TranslatedSplit:
-    """Translate a split with a progress bar.
+    search: BeamSearch, subset: str, *, left_out: Collection[int] = (), description: str | None = None
+) -> tuple[list[str], list[int]]:
+    """Translate a split of the search's task with a progress bar.
 
     Batches are those of ``fairseq-generate --max-tokens N``, so that rounding and hence the hypotheses are
-    identical. Raises UserError if the split is missing, corrupt, or has a sentence longer than the limit.
+    identical.
 
     Args:
-        model, task: in evaluation mode; heads may be masked.
+        search: with models in evaluation mode; heads may be masked.
         subset: fairseq's name of the split.
-        search: how to search.
-        sentences: only the first N sentences of the split; None for all.
         left_out: numbers of sentences, from 0, that are not translated.
         description: label of the progress bar; None for the name of the split.
+
+    Returns:
+        The translations in corpus order, with pieces joined, and the numbers, from 0, of the sentences whose
+        translation reached the limit of length.
     """
-    beam_search, dataset = BeamSearch([model], task, search), load_split(task, subset)
-    lengths = check_lengths(dataset, subset, search.max_tokens, model, sentences, left_out=left_out)
+    dataset, size = load_split(search.task, subset), search.settings.max_tokens
     with data_utils.numpy_seed(_SEED):
         order = dataset.ordered_indices()
-    order = order[np.isin(order, np.delete(np.arange(len(lengths)), list(left_out)))]
+    order = order[~np.isin(order, list(left_out))]
     multiple = DatasetConfig.required_batch_size_multiple
     texts, cut = {}, []
     with tqdm(total=len(order), desc=description or subset, unit="sentence", disable=None) as progress:
-        for numbers in dataset.batch_by_size(order, search.max_tokens, required_batch_size_multiple=multiple):
+        for numbers in dataset.batch_by_size(order, size, required_batch_size_multiple=multiple):
             sample = dataset.collater([dataset[i] for i in numbers])
-            for row, (best, *_) in enumerate(beam_search(sample)):
-                number = sample["id"][row].item()
-                texts[number] = beam_search.text(best["tokens"])
+            for number, (best, *_) in zip(sample["id"].tolist(), search(sample)):
+                texts[number] = search.text(best["tokens"])
                 cut += [number] if best["unfinished"] else []
             progress.update(len(numbers))
-    return TranslatedSplit([texts[i] for i in sorted(texts)], sorted(cut))
+    return [texts[i] for i in sorted(texts)], sorted(cut)
 
 
 @dataclass(frozen=True)
@@ -138,6 +76,10 @@ class Options:
     int8: bool = False
 
 
+SEARCH = ("beam", "length_penalty", "max_len_a", "max_len_b", "max_tokens", "cpu", "int8")
+"""The options of the translator."""
+
+
 def evaluate(
     checkpoint: Path, corpus: Corpus, test_sets: Iterable[str], output: Path, options: Options = Options()
 ) -> Iterator[dict]:
@@ -155,12 +97,11 @@ def evaluate(
             tokenizer is unknown; a sentence is longer than the model's limit, and neither left out nor cut.
     """
     evaluator = _Evaluator(checkpoint, corpus, options)
-    splits = [ScoredSplit(corpus, name, evaluator.direction, options.tokenize) for name in test_sets]
     # Load all first, so that an error in one is noticed before any is translated.
-    fitted = [(split, *evaluator.fit(split)) for split in splits]
+    splits = [evaluator.load(name) for name in test_sets]
     evaluator.choose_penalty()
-    for split, left_out, truncated in fitted:
-        yield evaluator.evaluate(split, left_out, truncated, output)
+    for split in splits:
+        yield evaluator.evaluate(split, output)
 
 
 class _Evaluator:
@@ -168,84 +109,77 @@ class _Evaluator:
 
     def __init__(self, checkpoint: Path, corpus: Corpus, options: Options):
         self.checkpoint, self.corpus, self.options = checkpoint, corpus, options
-        state = load_checkpoint(checkpoint)
-        self.direction = translation_direction(state, checkpoint, corpus)
+        search = {name: getattr(options, name) for name in SEARCH}
+        self.translator = Translator([checkpoint], corpus, **search)
+        (self.model,), self.task = self.translator.models, self.translator.task
         self.about = {"checkpoint": str(checkpoint), "checkpoint_sha256": sha256(checkpoint)}
-        self.about |= {"model": model_name(state), "corpus": corpus.name}
-        self.model, self.task = load_model(
-            checkpoint, corpus, self.direction, cpu=options.cpu, int8=options.int8
-        )
-        limit = translation_limit(state, corpus, options.max_len_a, options.max_len_b)
-        limit = limit.within(self.model.max_positions()[1])
-        self.search = Search(options.beam, options.length_penalty, limit, options.max_tokens)
-        self.search.check_beam(len(self.task.target_dictionary))
+        self.about |= {"model": self.translator.names[0], "corpus": corpus.name}
+
+    def load(self, name: str) -> ScoredSplit:
+        """Load a split, so that it fits the model; UserError if it does not."""
+        split = ScoredSplit(self.corpus, name, self.translator.direction, self.options.tokenize)
+        dataset = load_split(self.task, split.subset)
+        if self.options.truncate_source:
+            settings, limit = self.task.cfg, self.model.max_positions()[0]
+            split.truncated = np.flatnonzero(dataset.src_sizes > limit).tolist()
+            settings.truncate_source, settings.max_source_positions = True, limit
+            self.task.load_dataset(split.subset)
+            settings.truncate_source = False
+            dataset = self.task.dataset(split.subset)
+        if self.options.skip_long:
+            split.left_out = too_long(dataset, self.model)
+        check_lengths(dataset, split.name, self.options.max_tokens, self.model, left_out=split.left_out)
+        return split
 
     def choose_penalty(self) -> None:
         """Set the penalty on new pieces that is asked for, or that with the lowest TER on validation."""
         penalty = self.options.new_piece_penalty
         if penalty == "valid":
-            split, by_penalty = ScoredSplit(self.corpus, "valid", self.direction), {}
-            left_out, _ = self.fit(split)
+            split, ter = self.load("valid"), {}
             for penalty in PENALTIES:
                 penalise_new_pieces(self.model, penalty, self.checkpoint)
-                translated = self._translate(split, left_out, f"penalty {penalty:g}")
-                lines = split.lines(translated.texts, left_out)
-                by_penalty[penalty] = split.scores(lines, left_out)["ter"]
-            penalty = min(by_penalty, key=by_penalty.__getitem__)
-            self.about["new_piece_penalties"] = {f"{tried:g}": ter for tried, ter in by_penalty.items()}
+                texts, _ = self._translate(split, f"penalty {penalty:g}")
+                ter[penalty] = split.scores(split.lines(texts))["ter"]
+            penalty = min(ter, key=ter.__getitem__)
+            self.about["new_piece_penalties"] = {f"{tried:g}": score for tried, score in ter.items()}
         penalise_new_pieces(self.model, penalty, self.checkpoint)
         self.about["new_piece_penalty"] = penalty
 
-    def _translate(self, split: ScoredSplit, left_out: list[int], description: str | None = None):
-        return translate_split(
-            self.model, self.task, split.subset, self.search, left_out=left_out, description=description
-        )
+    def _translate(self, split: ScoredSplit, description: str | None = None) -> tuple[list[str], list[int]]:
+        search = self.translator.search
+        return translate_split(search, split.subset, left_out=split.left_out, description=description)
 
-    def fit(self, split: ScoredSplit) -> tuple[list[int], list[int]]:
-        """Load a split that fits the model: the numbers, from 0, of sentences left out and truncated."""
-        dataset, truncated = load_split(self.task, split.subset), []
-        if self.options.truncate_source:
-            settings, limit = self.task.cfg, self.model.max_positions()[0]
-            truncated = np.flatnonzero(dataset.src_sizes > limit).tolist()
-            settings.truncate_source, settings.max_source_positions = True, limit
-            self.task.load_dataset(split.subset)
-            settings.truncate_source = False
-            dataset = self.task.dataset(split.subset)
-        left_out = too_long(dataset, self.model) if self.options.skip_long else []
-        check_lengths(dataset, split.name, self.options.max_tokens, self.model, left_out=left_out)
-        return left_out, truncated
-
-    def evaluate(self, split: ScoredSplit, left_out: list[int], truncated: list[int], output: Path) -> dict:
-        """Translate a split that fits, score it, and write its files."""
-        options, limit = self.options, self.search.limit
-        translated = self._translate(split, left_out)
-        lines = split.lines(translated.texts, left_out)
+    def evaluate(self, split: ScoredSplit, output: Path) -> dict:
+        """Translate a split, score it, and write its files."""
+        options, limit = self.options, self.translator.limit
+        texts, unfinished = self._translate(split)
+        lines = split.lines(texts)
         blank = np.flatnonzero(self.task.dataset(split.subset).src_sizes == 1).tolist()
         about = {
             **self.about,
             "test_set": split.name,
-            "direction": "-".join(self.direction),
+            "direction": "-".join(self.translator.direction),
             "sentences": len(lines),
-            "left_out_lines": _from_one(left_out) if options.skip_long else None,
-            "truncated_lines": _from_one(truncated) if options.truncate_source else None,
+            "left_out_lines": _from_one(split.left_out) if options.skip_long else None,
+            "truncated_lines": _from_one(split.truncated) if options.truncate_source else None,
             "blank_lines": _from_one(blank),
             "beam": options.beam,
             "length_penalty": options.length_penalty,
             "max_len_a": limit.a,
             "max_len_b": limit.b,
-            "unfinished_lines": _from_one(translated.unfinished),
+            "unfinished_lines": _from_one(unfinished),
             "int8": options.int8 or None,
             "case": split.case,
             "references": split.references_name,
-            **split.scores(lines, left_out),
+            **split.scores(lines),
         }
         scores = {key: value for key, value in about.items() if value is not None}
         path = output / f"{split.name}.json"
         # Whatever ends the process before the scores are written, those of other translations do not stay.
         path.unlink(missing_ok=True)
         if split.tokenised:
-            write_text(output / f"{split.name}.tok.{split.target}", _joined(lines, left_out))
-        write_text(output / f"{split.name}.{split.target}", _joined(split.natural(lines), left_out))
+            write_text(output / f"{split.name}.tok.{split.target}", split.with_left_out(lines))
+        write_text(output / f"{split.name}.{split.target}", split.with_left_out(split.natural(lines)))
         write_json(path, scores)
         return scores
 
@@ -253,9 +187,3 @@ class _Evaluator:
 def _from_one(numbers: list[int]) -> list[int]:
     """Lines counted from 1, of sentences counted from 0."""
     return [number + 1 for number in numbers]
-
-
-def _joined(lines: list[str], left_out: Collection[int]) -> str:
-    """A line per sentence of the split; the lines of sentences left out are empty."""
-    rest, count = iter(lines), len(lines) + len(left_out)
-    return "".join(("" if number in left_out else next(rest)) + "\n" for number in range(count))

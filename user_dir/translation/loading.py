@@ -19,7 +19,7 @@ from ..checkpoints import fingerprints_of, model_name, require_same, task_settin
 from ..corpora import Corpus, load_corpus
 from ..corpora.corpus import read_dictionary, sentence_lengths
 from ..corpora.description import read_description
-from ..errors import UserError, as_checkpoint_error, first_few
+from ..errors import UserError, first_few, one_line
 from ..files import ROOT, SHARED, shown
 
 MODELS = SHARED / "data" / "models"
@@ -79,9 +79,9 @@ def corpus_of(state: dict, checkpoint: Path, name: str | None = None, data: Path
 
 def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tuple[str, str]:
     """The source and target language of a checkpoint; raises UserError unless it matches the corpus."""
-    task, tensors = task_settings(state), state["model"]
+    task = task_settings(state)
     direction = task.get("source_lang"), task.get("target_lang")
-    if "encoder.embed_tokens.weight" not in tensors or None in direction:
+    if "encoder.embed_tokens.weight" not in state["model"] or None in direction:
         raise UserError(f"{checkpoint} is of a {model_name(state)}, which is not a fairseq translation model")
     if sorted(map(str, direction)) != sorted(corpus.languages):
         raise UserError(
@@ -92,10 +92,6 @@ def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tupl
     dictionaries = {side: read_dictionary(corpus.bin, language) for side, language in sides.items()}
     pieces = corpus.pieces if corpus.pieces.is_file() else None
     require_same(state, checkpoint, fingerprints_of(dictionaries, files, pieces))
-    for side, part in (("source", "encoder"), ("target", "decoder")):
-        embeddings, symbols = tensors.get(f"{part}.embed_tokens.weight"), len(dictionaries[side])
-        if embeddings is not None and len(embeddings) != symbols:
-            raise UserError(f"{checkpoint} has {len(embeddings)} {side} symbols, but {corpus.name} {symbols}")
     return direction
 
 
@@ -148,11 +144,6 @@ class Search:
     limit: Limit = Limit()
     max_tokens: int = 4096  # of a batch, on one side, including padding
 
-    def check_beam(self, symbols: int) -> None:
-        """Raise UserError unless fairseq can search with so large a beam over so many symbols."""
-        if not 1 <= self.beam <= symbols:
-            raise UserError(f"--beam {self.beam}: give 1 to {symbols}, the symbols of the vocabulary")
-
 
 def load_model(
     checkpoint: Path, corpus: Corpus, direction: tuple[str, str], *, cpu: bool = False, int8: bool = False
@@ -188,8 +179,13 @@ def _translation_task(corpus: Corpus, direction: tuple[str, str]) -> Translation
 
 def _load(checkpoint: Path, task, cpu: bool, int8: bool = False):
     overrides = {"alpha_log": None, "int8": int8}
-    with as_checkpoint_error(checkpoint):
+    try:
         (model,), _ = checkpoint_utils.load_model_ensemble([str(checkpoint)], overrides, task)
+    except UserError:
+        raise
+    except Exception as error:  # of whatever its settings or its parameters do not fit
+        reason = f"{type(error).__name__} {one_line(error)[:200]}"
+        raise UserError(f"{checkpoint} has settings that do not work: {reason}") from error
     if int8 and not hasattr(model, "int8"):
         raise UserError(f"--int8 is not possible with {checkpoint}, which is of a {type(model).__name__}")
     model.eval()

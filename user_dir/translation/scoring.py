@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import version
 
 from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.metrics.base import Metric
 from sacrebleu.tokenizers.tokenizer_ter import TercomTokenizer
 
 from ..corpora import Corpus
@@ -17,9 +17,9 @@ from ..corpora.description import Description
 from ..corpora.languages import UNSPACED_CHARACTER, Language, language, unspaced_script
 from ..corpora.pieces import FROM_TRANSLATION, SPACE_MARK, case_of
 from ..corpora.readers import read_lines
-from ..errors import UserError
+from ..errors import UserError, one_line
 from ..files import shown
-from ..post_editing.scoring import changes, folding, gain, with_case_of
+from ..post_editing.scoring import changes, folding, with_case_of
 
 logger = logging.getLogger(__name__)
 _LATIN = "A-Za-zÀ-ÖØ-öø-ɏḀ-ỿ\u0300-\u036f"  # with combining accents
@@ -58,8 +58,7 @@ def make_bleu(
     try:
         return BLEU(tokenize=tokenize, lowercase=lower_case, force=tokens)
     except (RuntimeError, ImportError, OSError) as error:  # of Japanese, Korean, and sentencepiece's models
-        reason = " ".join(str(error).split())
-        raise UserError(f"sacrebleu's tokenizer {tokenize} does not work here: {reason}") from None
+        raise UserError(f"sacrebleu's tokenizer {tokenize} does not work here: {one_line(error)}") from None
 
 
 def make_ter(code: str, lower_case: bool = False, lines: Iterable[str] = ()) -> TER:
@@ -138,6 +137,8 @@ class ScoredSplit:
         tokenised: whether the corpus is released as tokens, so that models output tokens.
         case: from :func:`~user_dir.corpora.pieces.case_of`.
         references: in sacrebleu's form; ``references_name`` is their file.
+        left_out: numbers, from 0, of sentences that are neither translated nor scored.
+        truncated: the same of those whose source is cut.
     """
 
     def __init__(self, corpus: Corpus, name: str, direction: tuple[str, str], tokenize: str | None = None):
@@ -152,71 +153,68 @@ class ScoredSplit:
         tokens = corpus.description.triplets  # whose corrections are scored as they are
         self.bleu = make_bleu(self.target, tokenize, self._lower_case, self._own, tokens)
         self.references, self.references_name = [self._own], str(file)
+        self.left_out: list[int] = []
+        self.truncated: list[int] = []
 
-    def lines(self, hypotheses: list[str], left_out: Collection[int] = ()) -> list[str]:
-        """Convert hypotheses with joined pieces, but of those ``left_out``, to lines of the corpus."""
+    def lines(self, hypotheses: list[str]) -> list[str]:
+        """Convert hypotheses with joined pieces to lines of the corpus."""
         if self.case != FROM_TRANSLATION:
             return hypotheses
-        given = read_lines(self._corpus.uncorrected(self.subset))
         fold = folding(self._corpus, self.target, self.name)
-        pairs = zip(hypotheses, self.kept(given, left_out))
-        return [with_case_of(line, translation, fold) for line, translation in pairs]
+        given = self._kept(read_lines(self._corpus.uncorrected(self.subset)))
+        return [with_case_of(line, translation, fold) for line, translation in zip(hypotheses, given)]
 
     def natural(self, lines: list[str]) -> list[str]:
         """Convert lines of the corpus to natural text, detokenising them if the corpus is tokenised."""
         return list(map(self._natural, lines))
 
-    @staticmethod
-    def kept(lines: Iterable[str], left_out: Collection[int]) -> list[str]:
-        """The lines whose numbers, from 0, are not ``left_out``."""
-        return [line for number, line in enumerate(lines) if number not in left_out]
+    def _kept(self, lines: Iterable[str]) -> list[str]:
+        """The lines of the split that are not left out."""
+        return [line for number, line in enumerate(lines) if number not in self.left_out]
 
-    def scores(self, lines: list[str], left_out: Collection[int] = ()) -> dict:
-        """BLEU, chrF, TER and tokenised BLEU, with signatures.
+    def with_left_out(self, lines: list[str]) -> str:
+        """A line per sentence of the split; those of sentences that are left out are empty."""
+        rest = iter(lines)
+        numbers = range(len(self._own))
+        return "".join(("" if number in self.left_out else next(rest)) + "\n" for number in numbers)
+
+    def scores(self, lines: list[str]) -> dict:
+        """BLEU, chrF, TER and tokenised BLEU, with signatures, of lines of the corpus.
 
         For a triplet corpus also the same scores of the machine translations as they were, ``uncorrected``,
-        how many sentences were changed for better or worse, ``changes``, and the ``gain`` over doing nothing.
-
-        ``lines`` of the corpus are one for each sentence, but those ``left_out``, whose numbers count from 0.
-        Raises UserError if it is another number of lines.
+        and how many sentences were changed for better or worse, ``changes``.
         """
-        if len(lines) + len(left_out) != len(self._own):
-            raise UserError(f"{len(lines)} translations for the {len(self._own)} sentences of {self.name}")
-        kept = partial(self.kept, left_out=left_out)
-        references = list(map(kept, self.references))
-        hypotheses, ter = self.natural(lines), make_ter(self.target, self._lower_case, self._own)
-        found = scores(hypotheses, references, self.bleu, self._lower_case, ter)
+        references, hypotheses = list(map(self._kept, self.references)), self.natural(lines)
+        ter = make_ter(self.target, self._lower_case, self._own)
+        metrics = {"bleu": self.bleu, "chrf": CHRF(lowercase=self._lower_case), "ter": ter}
+        found = scores(metrics, hypotheses, references)
         if self._corpus.description.triplets:
-            given = self.natural(kept(read_lines(self._corpus.uncorrected(self.subset))))
-            before = scores(given, references, self.bleu, self._lower_case, ter)
-            found["uncorrected"] = {name: before[name] for name in ("bleu", "chrf", "ter")}
+            given = self.natural(self._kept(read_lines(self._corpus.uncorrected(self.subset))))
+            before = scores(metrics, given, references)
+            found["uncorrected"] = {name: before[name] for name in metrics}
             found["changes"] = changes(hypotheses, given, references, ter)
-            found["gain"] = gain(hypotheses, given, references, ter)
         if self.tokenised:
-            release = kept(read_lines(self._corpus.text(self.subset, self.target)))
-            found |= tokenized_bleu(lines, release, self._lower_case, "the release")
-        elif written(self.target, self._own).spaced:  # others are not supported by Moses
-            both = (moses_tokens(side, self.target) for side in (lines, kept(self._own)))
-            found |= tokenized_bleu(*both, self._lower_case, f"Moses (sacremoses {version('sacremoses')})")
-        return found
+            release, tokens = (
+                self._kept(read_lines(self._corpus.text(self.subset, self.target))),
+                "the release",
+            )
+        elif written(self.target, self._own).spaced:
+            lines, release = (moses_tokens(side, self.target) for side in (lines, references[0]))
+            tokens = f"Moses (sacremoses {version('sacremoses')})"
+        else:  # not supported by Moses
+            return found
+        # As reported before sacrebleu.
+        metrics = {
+            "tokenized_bleu": BLEU(tokenize="none", lowercase=self._lower_case, force=True),
+            "tokenized_bleu_lowercased": BLEU(tokenize="none", lowercase=True, force=True),
+        }
+        return {**found, "tokenized_bleu_tokens": tokens, **scores(metrics, lines, [release])}
 
 
-def scores(
-    hypotheses: list[str], references: list[list[str]], bleu: BLEU, lower_case: bool, ter: TER
-) -> dict:
-    """BLEU, chrF and TER on detokenised text, with signatures; ``references`` are in sacrebleu's form."""
+def scores(metrics: dict[str, Metric], hypotheses: list[str], references: list[list[str]]) -> dict:
+    """The score and the signature of each metric; ``references`` are in sacrebleu's form."""
     found = {}
-    for name, metric in {"bleu": bleu, "chrf": CHRF(lowercase=lower_case), "ter": ter}.items():
+    for name, metric in metrics.items():
         found[name] = round(metric.corpus_score(hypotheses, references).score, 2)
         found[f"{name}_signature"] = str(metric.get_signature())
-    return found
-
-
-def tokenized_bleu(hypotheses: list[str], references: list[str], lower_case: bool, tokens: str) -> dict:
-    """BLEU on tokens, as reported before sacrebleu, also lower-cased; ``tokens`` names the tokenisation."""
-    found = {"tokenized_bleu_tokens": tokens}
-    for name, lower in (("tokenized_bleu", lower_case), ("tokenized_bleu_lowercased", True)):
-        bleu = BLEU(tokenize="none", lowercase=lower, force=True)
-        found[name] = round(bleu.corpus_score(hypotheses, [references]).score, 2)
-        found[f"{name}_signature"] = str(bleu.get_signature())
     return found

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from fairseq import utils
 from fairseq.data.data_utils import batch_by_size
+from fairseq.dataclass.configs import GenerationConfig
 
-from ..checkpoints import load_checkpoint
+from ..checkpoints import load_checkpoint, model_name
 from ..corpora import Corpus
 from ..corpora.pieces import NewText
 from ..errors import UserError
 from ..post_editing.scoring import folding, with_case_of
-from .evaluate import BeamSearch
 from .loading import (
     Search,
     corpus_of,
@@ -25,7 +27,7 @@ from .loading import (
     translation_direction,
     translation_limit,
 )
-from .scoring import natural_text
+from .scoring import join_pieces, natural_text
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,46 @@ class Hypothesis:
     score: float  # log₂ p, divided by the number of tokens to the power of the length penalty
     tokens: np.ndarray  # int64 (T,), of the target dictionary, with ``</s>``
     unfinished: bool  # whether it is the best and reached the limit of length, or was given up without an end
+
+
+class BeamSearch:
+    """fairseq's beam search with one model, or with an ensemble of several that have one vocabulary.
+
+    The models cannot be trained afterwards. Raises UserError if the beam is larger than the vocabulary.
+    """
+
+    def __init__(self, models: Sequence, task, search: Search):
+        symbols = len(task.target_dictionary)
+        if not 1 <= search.beam <= symbols:
+            raise UserError(f"--beam {search.beam}: give 1 to {symbols}, the symbols of the vocabulary")
+        settings = GenerationConfig(beam=search.beam, lenpen=search.length_penalty)
+        settings.max_len_a, settings.max_len_b = search.limit.a, search.limit.b
+        for model in models:
+            model.prepare_for_inference_(Namespace(generation=settings))
+        self.generator = task.build_generator(models, settings)
+        self.task, self.settings, self._models = task, search, models
+        self._on_gpu = next(models[0].parameters()).is_cuda
+
+    def __call__(self, sample: dict) -> list[list[dict]]:
+        """The hypotheses of each sentence of a batch, in fairseq's form, best first.
+
+        The best has ``unfinished``: whether it reached the limit of length, or was given up without an end.
+        """
+        if self._on_gpu:
+            sample = utils.move_to_cuda(sample)
+        generator, source = self.generator, sample["net_input"]["src_tokens"]
+        longest = int(generator.max_len_a * source.size(1) + generator.max_len_b)
+        longest = min(longest, generator.max_len - 1)
+        found = self.task.inference_step(generator, self._models, sample)
+        for best, *_ in found:
+            best["unfinished"] = len(best["tokens"]) > longest or float(best["score"]) == -math.inf
+        return found
+
+    def text(self, tokens) -> str:
+        """Tokens of the target as text with pieces joined."""
+        stripped = self.generator.symbols_to_strip_from_output
+        string = self.task.target_dictionary.string
+        return join_pieces(string(tokens.int().cpu(), extra_symbols_to_ignore=stripped))
 
 
 class Translator:
@@ -71,31 +113,31 @@ class Translator:
         nbest: int = 1,
         **options,
     ):
-        self.models, limits, directions = [], [], []
+        self.models, self.names, limits = [], [], []
         for checkpoint in checkpoints:
             state = load_checkpoint(checkpoint)
             if not isinstance(corpus, Corpus):
                 corpus = corpus_of(state, checkpoint, corpus, data)
             limits.append(translation_limit(state, corpus, max_len_a, max_len_b))
-            directions.append(translation_direction(state, checkpoint, corpus))
-            if directions[-1] != directions[0]:
+            direction = translation_direction(state, checkpoint, corpus)
+            if self.models and direction != self.direction:
                 raise UserError(f"{checkpoint} translates in another direction than {checkpoints[0]}")
+            self.corpus, self.direction = corpus, direction
             if load is None:
-                model, self.task = load_model(checkpoint, corpus, directions[0], cpu=cpu, int8=int8)
+                model, self.task = load_model(checkpoint, corpus, direction, cpu=cpu, int8=int8)
             else:
                 model, self.task = load(checkpoint, corpus, cpu=cpu)
             penalise_new_pieces(model, new_piece_penalty, checkpoint)
             self.models.append(model)
-        self.corpus, self.direction = corpus, directions[0]
+            self.names.append(model_name(state))
         search = Search(limit=max(limits, key=lambda limit: limit.b), **options)
-        search.check_beam(len(self.task.target_dictionary))
+        self.search = BeamSearch(self.models, self.task, search)
         if not 1 <= nbest <= search.beam:
             raise UserError(f"--nbest {nbest}: give 1 to {search.beam}, the --beam")
         positions = [model.max_positions() for model in self.models]
         self.max_positions = tuple(min(sides) for sides in zip(*positions))
         self.limit = search.limit.within(self.max_positions[1])
-        self._search, self._nbest = BeamSearch(self.models, self.task, search), nbest
-        self._max_tokens = search.max_tokens
+        self._nbest = nbest
         self._new_text, self._new_target = (NewText(corpus, language) for language in self.direction)
         self._natural, self._fold = natural_text(corpus.description, self.direction[1]), None
         if corpus.description.case is not None:
@@ -135,12 +177,12 @@ class Translator:
         lengths = np.array(list(map(len, encoded)))
         order = np.argsort(lengths, kind="stable")
         order = order[lengths[order] > 1]
-        most = max([self._max_tokens, *lengths])
+        most = max([self.search.settings.max_tokens, *lengths])
         for batch in batch_by_size(order, None, lengths[order], most) if len(order) else ():
             tokens = [torch.from_numpy(encoded[number]) for number in batch]
             dataset = self.task.build_dataset_for_inference(tokens, list(map(len, tokens)))
             sample = dataset.collater([dataset[row] for row in range(len(tokens))])
-            for row, hypotheses in zip(sample["id"].tolist(), self._search(sample)):
+            for row, hypotheses in zip(sample["id"].tolist(), self.search(sample)):
                 sentence = sentences[batch[row]]
                 best = [self._hypothesis(hypothesis, sentence) for hypothesis in hypotheses[: self._nbest]]
                 found[batch[row]] = best
@@ -148,7 +190,7 @@ class Translator:
 
     def _hypothesis(self, hypothesis: dict, sentence: str) -> Hypothesis:
         tokens, cut = hypothesis["tokens"].long().cpu(), hypothesis.get("unfinished", False)
-        line = self._search.text(tokens)
+        line = self.search.text(tokens)
         if self._fold is not None:
             line = with_case_of(line, sentence.partition("\t")[2], self._fold)
         score = float(hypothesis["score"] / math.log(2))
