@@ -121,6 +121,8 @@ def chunks_of(args: argparse.Namespace) -> Iterator[list[bytes]]:
         return iter([[sentence.encode() for sentence in args.sentences]])
     if args.input:
         return arriving_lines(open_binary(args.input))
+    if sys.stdin is None:  # of a service
+        return iter([])
     if sys.stdin.isatty():
         print("reading sentences from the terminal, one a line; Ctrl-D ends", file=sys.stderr)
     return arriving_lines(sys.stdin.buffer)
