@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from .maps import SentenceMaps, sentence_maps
 
 class LoadedModel:
     """A model that translates and shows what its heads attend to; from ``adaptively_sparse.load_model``.
+
+    Pickled, it is loaded again from its files.
 
     Args:
         model: as for :func:`~..translation.loading.find_model`; the corpus of a checkpoint must be prepared.
@@ -32,9 +35,13 @@ class LoadedModel:
 
     def __init__(self, model: str | Path, **options):
         logging.getLogger("fairseq").setLevel(logging.WARNING)
+        self._model, self._options = model, options
         checkpoint, corpus = find_model(model)
         load = None if options.get("int8") else load_model
         self.translator = Translator([checkpoint], **{"corpus": corpus, "load": load, **options})
+
+    def __reduce__(self):
+        return functools.partial(LoadedModel, self._model, **self._options), ()
 
     def translate(self, sentences: str | list[str]) -> str | list[str]:
         """The best translation of a sentence, or of each in a list; empty for an empty sentence."""
