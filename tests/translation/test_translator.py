@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 
 import numpy as np
@@ -75,6 +76,10 @@ def test_a_model_is_found_by_its_name(folder, model, tmp_path, monkeypatch):
     for name in ("no-such-model", tmp_path / "none.pt", tmp_path):
         with pytest.raises(UserError, match="there is no model"):
             user_dir.load_model(name)
+
+
+def test_it_can_be_handed_to_other_processes(model):
+    assert pickle.loads(pickle.dumps(model)).translate(SENTENCES) == model.translate(SENTENCES)
 
 
 def test_fairseq_loads_the_folder(folder, model):
