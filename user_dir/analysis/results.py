@@ -84,18 +84,13 @@ def check_models(models: Iterable[ModelAnalysis]) -> None:
 
 def model_names(paths: Sequence[Path], names: Sequence[str] | None = None) -> list[str]:
     """A name per model: of ``names``, or else folder and file name; UserError if two are equal."""
-    names = names or list(map(_name, paths))
+    names = names or [f"{path.absolute().parent.name}/{path.name.split('.')[0]}" for path in paths]
     if len(names) != len(paths):
         raise UserError(f"{len(names)} names were given with --name, but there are {len(paths)} models")
     doubled = [name for name in names if names.count(name) > 1]
     if doubled:
         raise UserError(f"two models would both be called {doubled[0]!r}; tell them apart with --name")
     return names
-
-
-def _name(path: Path) -> str:
-    folder, stem = path.absolute().parent.name, path.name.split(".")[0]
-    return f"{folder}/{stem}" if folder else stem
 
 
 def rounded(value):

@@ -9,7 +9,6 @@ import argparse
 import functools
 import importlib
 import sys
-from types import ModuleType
 
 from .. import __version__
 from ..errors import UserError
@@ -27,20 +26,17 @@ def console() -> None:
 
 def run(command: str) -> None:
     """Run a subcommand with the arguments of this process, and exit."""
-    module = _module(command)
+    module = importlib.import_module(f".{command}", __name__)
     main = functools.partial(_with_requirements, module.main)
     run_command(main, getattr(module, "INTERRUPTED", "interrupted"))
 
 
-def _module(command: str) -> ModuleType:
-    return importlib.import_module(f".{command}", __name__)
-
-
 def _dispatch() -> None:
+    modules = {name: importlib.import_module(f".{name}", __name__) for name in COMMANDS}
     parser = argparse.ArgumentParser(
         prog="adaptively-sparse",
         description="Adaptively sparse Transformers: from a corpus to translations and heads.",
-        epilog="\n".join(f"  {name:<11}{_module(name).__doc__.splitlines()[0]}" for name in COMMANDS),
+        epilog="\n".join(f"  {name:<11}{module.__doc__.splitlines()[0]}" for name, module in modules.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="adaptively-sparse [--version] COMMAND …    (COMMAND --help explains a command)",
     )

@@ -79,12 +79,7 @@ def letters(text: str) -> str:
 
 def unlike(pairs: Iterable[Pair], held_out: Iterable[Pair], dropped: Counter) -> Iterator[Pair]:
     """The pairs of which neither side has the :func:`letters` of the same side of a held-out pair."""
-    taken = (set(), set())
-    for pair in held_out:
-        for side, text in zip(taken, pair):
-            side.add(letters(text))
-    for side in taken:
-        side.discard("")
+    taken = [set(map(letters, texts)) - {""} for texts in zip(*held_out)]
     for pair in pairs:
         if any(letters(text) in side for side, text in zip(taken, pair)):
             dropped[NEAR_DUPLICATE] += 1

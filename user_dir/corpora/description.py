@@ -56,12 +56,6 @@ class Download(Struct, frozen=True, forbid_unknown_fields=True):
         """The mirrors."""
         return [self.url] if isinstance(self.url, str) else self.url
 
-    @property
-    def checksums(self) -> dict[str, str]:
-        """The checksums by algorithm."""
-        checksums = {"sha256": self.sha256, "sha1": self.sha1, "md5": self.md5}
-        return {name: digest for name, digest in checksums.items() if digest}
-
 
 class Description(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A ``corpus.yaml``.

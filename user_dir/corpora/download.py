@@ -123,7 +123,8 @@ def _fetch(url: str, part: Path) -> None:
 
 
 def _is_published(path: Path, published: Download) -> bool:
-    return all(checksum(path, algorithm) == digest for algorithm, digest in published.checksums.items())
+    wanted = {"sha256": published.sha256, "sha1": published.sha1, "md5": published.md5}
+    return all(checksum(path, algorithm) == digest for algorithm, digest in wanted.items() if digest)
 
 
 def checksum(path: Path, algorithm: str) -> str:

@@ -164,11 +164,7 @@ def pieces_of(
     """
     parts = [spaced(text).split(BETWEEN) if separated else [spaced(text)] for text in sentences]
     flat = [part for sentence in parts for part in sentence]
-    if workers == 1 and isinstance(processor, sentencepiece.SentencePieceProcessor):
-        # For a list it would start a thread, which takes longer than a sentence.
-        encoded = (processor.encode(part, out_type=str) for part in flat)
-    else:
-        encoded = iter(processor.encode(flat, out_type=str, num_threads=workers))
+    encoded = iter(processor.encode(flat, out_type=str, num_threads=workers))
     # A WordPiece vocabulary has a token for unknown words.
     reserved = RESERVED - {UNKNOWN} if isinstance(processor, WordPieces) else RESERVED
     for sentence in parts:
@@ -189,14 +185,11 @@ def vocabulary(model: Path) -> list[str]:
 
 def write_dictionary(pieces: Iterable[str], segmented: Iterable[str], path: Path) -> None:
     """Write a fairseq ``dict.txt``: all pieces by their count, filled up to a multiple of 8 as by fairseq."""
-    seen: Counter = Counter()
-    for line in segmented:
-        seen.update(line.split(" "))
+    seen = Counter(piece for line in segmented for piece in line.split(" "))
     counts = Counter({piece: seen[piece] for piece in pieces})
     entries = [f"{piece} {count}\n" for piece, count in counts.most_common()]
-    entries += [
-        f"{filler} 0\n" for filler in FILLERS[: -(len(entries) + 4) % len(FILLERS)]
-    ]  # 4: fairseq's own
+    missing = -(len(entries) + 4) % len(FILLERS)  # 4: fairseq's own
+    entries += [f"{filler} 0\n" for filler in FILLERS[:missing]]
     path.write_text("".join(entries), encoding="utf-8")
 
 

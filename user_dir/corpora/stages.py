@@ -54,9 +54,6 @@ def prepare(
         make_data(corpus, vocabulary_size, workers, force)
 
 
-# ------------------------------------------------------------------------------ text
-
-
 def make_text(corpus: Corpus, files: RawFiles, force: bool) -> None:
     """Write raw files to ``text/SUBSET.LANGUAGE``, as released except for dropped training pairs.
 
@@ -165,9 +162,6 @@ def write_rows(folder: Path, subset: str, endings: Sequence[str], rows: Iterable
     return count
 
 
-# ------------------------------------------------------------------------------ pieces
-
-
 def make_data(corpus: Corpus, vocabulary_size: int | None, workers: int, force: bool) -> None:
     """Write the pieces of the text to ``text/spm``, binarised to ``bin``, and ``spm.model``.
 
@@ -255,9 +249,6 @@ def _segment(corpus: Corpus, folder: Path, model: Path, workers: int) -> dict[st
     if not counts["train"]["pairs"]:
         raise UserError(f"no pair of {corpus.name} passes the filter on pieces in corpus.yaml")
     return counts
-
-
-# ------------------------------------------------------------------------------ binarised
 
 
 def _binarise(corpus: Corpus, dictionary: Path) -> dict[str, Any]:

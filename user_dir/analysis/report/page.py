@@ -36,18 +36,14 @@ def write_report(models: Sequence[ModelAnalysis], path: str | Path, sentences: i
 
 def report_page(models: Sequence[ModelAnalysis], sentences: int = 50) -> str:
     """The page as a string."""
+    data = json.dumps(report_data(models, sentences), ensure_ascii=False)
     content = {
         "title": escape("What the heads learned: " + ", ".join(model.name for model in models)),
         "style": _read("style.css"),
         "script": "\n".join(map(_read, _SCRIPTS)),
-        "data": script_safe(json.dumps(report_data(models, sentences), ensure_ascii=False)),
+        "data": data.replace("<", "\\u003c"),  # so that none can end the script element or open a comment
     }
     return re.sub("{{(.*?)}}", lambda match: content[match[1]], _read("template.html"))
-
-
-def script_safe(text: str) -> str:
-    """Escape JSON for a script element, so that no ``<`` can end the element or open a comment."""
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def _read(name: str) -> str:

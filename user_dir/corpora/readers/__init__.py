@@ -42,8 +42,7 @@ def of_side(name: str, *endings: str) -> Callable:
     """Register a reader of one side: path → sentences. Sentences at the same place form a pair."""
 
     def register(read: Callable[[Path], Iterator[str]]) -> Callable:
-        FORMATS[name] = partial(_side_by_side, read)
-        ENDINGS.update(dict.fromkeys(endings, name))
+        of_pairs(name, *endings, one_file=False)(partial(_side_by_side, read))
         return read
 
     return register

@@ -23,6 +23,8 @@ SEGMENT = re.compile(r"<seg\b[^>]*?(?:/>|>(.*?)</seg>)", re.IGNORECASE | re.DOTA
 def read_segments(path: Path) -> Iterator[str]:
     """The text of every segment on one line, stripped, with references resolved as in HTML.
 
+    Any other ``&`` is kept, as in ``R&D``.
+
     Raises:
         UserError: the file has no segment, or one that is not closed.
     """
@@ -31,9 +33,4 @@ def read_segments(path: Path) -> Iterator[str]:
     if not segments or any("<seg" in segment for segment in segments):
         raise UserError(f"{path} has no <seg>, or one that is not closed")
     for segment in segments:
-        yield on_one_line(resolve(segment))
-
-
-def resolve(text: str) -> str:
-    """Text with its references resolved as in HTML; any other ``&`` is kept, as in ``R&D``."""
-    return REFERENCE.sub(lambda found: html.unescape(found[0]) or " ", text)
+        yield on_one_line(REFERENCE.sub(lambda found: html.unescape(found[0]) or " ", segment))
