@@ -8,6 +8,7 @@ at punctuation, from which the spaces could not be restored. It should therefore
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -110,10 +111,13 @@ class WordPieces:
             lines = "".join(f"{token}\n" for token in self.tokens)
             (folder / VOCABULARY).write_text(lines, encoding="utf-8")
             return
-        from tokenizers import Tokenizer, models
-
-        numbers = {token: number for number, token in enumerate(self.tokens)}
-        model = models.WordPiece(numbers, unk_token="[UNK]", max_input_chars_per_word=LONGEST)
-        whole = Tokenizer(model)
-        whole.pre_tokenizer, whole.normalizer = self._tokenizer.pre_tokenizer, self._tokenizer.normalizer
-        whole.save(str(folder / TOKENIZER))
+        lower_case, strip_accents, chinese_characters, clean = self.rules
+        normalizer = {"type": "BertNormalizer", "clean_text": clean, "lowercase": lower_case}
+        normalizer |= {"handle_chinese_chars": chinese_characters, "strip_accents": strip_accents}
+        model = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##"}
+        model |= {"max_input_chars_per_word": LONGEST}
+        model |= {"vocab": {token: number for number, token in enumerate(self.tokens)}}
+        whole = {"version": "1.0", "added_tokens": [], "normalizer": normalizer}
+        whole |= {"pre_tokenizer": {"type": "WhitespaceSplit"}, "model": model}
+        text = json.dumps(whole, ensure_ascii=False, indent=0) + "\n"
+        (folder / TOKENIZER).write_text(text, encoding="utf-8")
