@@ -352,12 +352,12 @@ def pieces_file(folder: Path) -> Path | None:
     return next((path for path in places if path.is_file()), None)
 
 
-def require_same(state: dict, checkpoint: str | Path, present: Vocabulary) -> None:
+def require_same(state: dict, checkpoint: str | Path, present: Vocabulary | None) -> None:
     """Raise UserError, which names both, if a checkpoint was trained with another vocabulary.
 
-    What either lacks is not compared: a checkpoint written without fingerprints, or data without pieces.
+    What either lacks is not compared: a checkpoint or a task without fingerprints, or data without pieces.
     """
-    if state.get(KEY) is None:
+    if state.get(KEY) is None or present is None:
         return
     both = state[KEY], present.recorded
     before, now = ({**each["dictionaries"], "pieces": each["pieces"]} for each in both)

@@ -18,9 +18,7 @@ class UserError(ValueError, SystemExit):
 
     def __init__(self, message: str):
         spaced = message.translate(dict.fromkeys(map(ord, "\n\r\t"), " "))
-        message = "".join(
-            each if each.isprintable() else each.encode("unicode_escape").decode() for each in spaced
-        )
+        message = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in spaced)
         super().__init__(message)
         self.code = f"error: {message}"
 

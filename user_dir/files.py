@@ -30,8 +30,6 @@ DATA = ROOT / "data"
 """The folder of the corpora."""
 SHARED = ROOT if IN_CHECKOUT else Path(__file__).parent / "shared"
 """The folder of what comes with the project: descriptions of corpora and models in data/, and configs/."""
-OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-"""How to open a compressed file, by the extension of its name."""
 
 
 def command_words(name: str) -> list[str]:
@@ -50,7 +48,8 @@ def shown(value: Any) -> str:
 
 def open_binary(path: Path) -> BinaryIO:
     """Open a file to read its bytes, decompressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``."""
-    return OPENERS.get(path.suffix, open)(path, "rb")
+    openers = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+    return openers.get(path.suffix, open)(path, "rb")
 
 
 def read_text(path: str | Path, what: str = "the file") -> str:

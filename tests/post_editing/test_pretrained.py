@@ -3,6 +3,7 @@
 import pickle
 import re
 import shutil
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from editors import SYMBOLS, build, dictionary, task
 from helpers import checkpoint_state
 
 from user_dir.errors import UserError
-from user_dir.post_editing.pretrained import read_bert
+from user_dir.post_editing.pretrained import start_bert
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{i}" for i in range(12)), "##ed", "##s"]
 CLOSE = {"rtol": 0.0, "atol": 1e-5}
@@ -191,4 +192,4 @@ def test_a_dictionary_of_another_vocabulary_is_refused(folder):
 def test_a_checkpoint_that_is_no_masked_language_model_is_refused(tmp_path):
     torch.save(checkpoint_state(), tmp_path / "other.pt")
     with pytest.raises(UserError, match="of a transformer"):
-        read_bert(str(tmp_path / "other.pt"))
+        start_bert(Namespace(bert=str(tmp_path / "other.pt")))

@@ -126,18 +126,17 @@ def vocabulary_of(task) -> Vocabulary | None:
 @around(checkpoint_utils, "load_model_ensemble_and_task")
 def load_models(load, filenames, arg_overrides=None, task=None, *args, **kwargs):
     """Compare models with the vocabulary of their task, which may be set up only after they are read."""
-    present, seen = None if task is None else vocabulary_of(task), []
+    present, seen = vocabulary_of(task), []
 
     def compare(state: dict, path: str) -> None:
         seen.append(({KEY: state.get(KEY)}, path))
-        if present is not None:
-            require_same(state, path, present)
+        require_same(state, path, present)
 
     with _comparing(compare):
         loaded = load(filenames, arg_overrides, task, *args, **kwargs)
-    if task is None and (present := vocabulary_of(loaded[2])) is not None:
-        for state, path in seen:
-            require_same(state, path, present)
+    present = vocabulary_of(loaded[2])
+    for state, path in seen:
+        require_same(state, path, present)
     return loaded
 
 
@@ -158,12 +157,7 @@ def state_with_vocabulary(state_dict, self):
 @around(Trainer, "load_checkpoint")
 def resume(load, self, *args, **kwargs):
     """Compare the checkpoint that a training begins or goes on with."""
-
-    def compare(state: dict, path: str) -> None:
-        if self.vocabulary is not None:
-            require_same(state, path, self.vocabulary)
-
-    with exit_on_user_error(), _comparing(compare):
+    with exit_on_user_error(), _comparing(lambda state, path: require_same(state, path, self.vocabulary)):
         return load(self, *args, **kwargs)
 
 

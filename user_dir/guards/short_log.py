@@ -50,9 +50,7 @@ class Terminal(logging.Handler):
         model, settings = trainer.get_model(), trainer.cfg.model
         size = sum(parameter.numel() for parameter in model.parameters())
         name = getattr(settings, "_name", None) or getattr(settings, "arch", "model")
-        files = [
-            handler.baseFilename for handler in logging.root.handlers if hasattr(handler, "baseFilename")
-        ]
+        files = [each.baseFilename for each in logging.root.handlers if hasattr(each, "baseFilename")]
         where = f"; full log: {files[0].removeprefix(os.getcwd() + os.sep)}" if files else ""
         logger.info("training %s (%s parameters) on %s%s", name, f"{size:,}", trainer.device, where)
         if hasattr(model, "alpha_values"):

@@ -30,11 +30,6 @@ from . import around
 logger = logging.getLogger(__name__)
 
 
-def install() -> None:
-    """End the threads that prepare batches before the interpreter exits."""
-    atexit.register(end_prefetching)
-
-
 # ----------------------------------------------------------------------------------------- settings
 
 
@@ -108,6 +103,7 @@ def call_main(call, cfg: FairseqConfig, main, **kwargs):
     return call(cfg, main, **kwargs)
 
 
+@atexit.register
 def end_prefetching(seconds: float = 30) -> None:
     """Let each thread that prepares batches finish its current one; else it aborts the process."""
     for thread in threading.enumerate():

@@ -128,16 +128,14 @@ def align(search, self, models, sample, **kwargs):
 
 def _no_repeat_ngram(self, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int):
     """See fairseq."""
-    rows, symbols = repeating(tokens[:, 1 : step + 1], self.no_repeat_ngram_size)
-    lprobs[rows, symbols] = -float("inf")
+    if step >= self.no_repeat_ngram_size:
+        rows, symbols = repeating(tokens[:, 1 : step + 1], self.no_repeat_ngram_size)
+        lprobs[rows, symbols] = -float("inf")
     return lprobs
 
 
 def repeating(tokens: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Which symbols would repeat an n-gram of this size after tokens (R, T): rows, in order, and symbols."""
-    if tokens.size(1) < size:
-        nothing = torch.empty([0], dtype=torch.long, device=tokens.device)
-        return nothing, nothing
+    """Which symbols would repeat an n-gram after at least n tokens (R, T): rows, in order, and symbols."""
     seen = tokens.unfold(1, size, 1)  # (R, T − n + 1, n)
     last = tokens[:, tokens.size(1) - size + 1 :]
     rows, places = torch.where((seen[:, :, : size - 1] == last.unsqueeze(1)).all(2))

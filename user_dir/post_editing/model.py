@@ -144,7 +144,9 @@ class AdaptivelySparsePostEditor(AdaptivelySparseTransformerModel):
         for source, layer in zip(layers_of(encoder), layers_of(decoder)):
             if args.share_self_attention:
                 _share_projections(layer.self_attn, source.self_attn)
-            _start_context_attention(layer, projections=args.context_init == "self")
+            start_from(layer.encoder_attn_layer_norm, layer.self_attn_layer_norm)
+            for name in PROJECTIONS if args.context_init == "self" else ():
+                start_from(getattr(layer.encoder_attn, name), getattr(layer.self_attn, name))
             if args.tie_context_attention:
                 _share_projections(layer.encoder_attn, layer.self_attn)
             if args.share_feed_forward:
@@ -165,13 +167,6 @@ class AdaptivelySparsePostEditor(AdaptivelySparseTransformerModel):
         if not 1 <= alpha <= 2:
             raise UserError(f"--copy-gate must be a number from 1 to 2, not {alpha:g}")
         return CopyingBertDecoder(cfg, tgt_dict, embed_tokens, alpha, separator_of(tgt_dict.indices))
-
-
-def _start_context_attention(layer: nn.Module, projections: bool) -> None:
-    """Copy LayerNorm, and projections if so, of a decoder layer's self-attention to its context attention."""
-    start_from(layer.encoder_attn_layer_norm, layer.self_attn_layer_norm)
-    for name in PROJECTIONS if projections else ():
-        start_from(getattr(layer.encoder_attn, name), getattr(layer.self_attn, name))
 
 
 def _share_projections(attention: nn.Module, other: nn.Module) -> None:

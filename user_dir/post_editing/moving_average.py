@@ -10,7 +10,7 @@ Correia and Martins 2019.
 from types import SimpleNamespace
 
 from fairseq.models.ema.ema import EMA
-from torch import Tensor, nn
+from torch import nn
 
 from ..guards import around
 
@@ -20,17 +20,13 @@ def step_once(step, self, new_model, updates=None):
     """Average each parameter once per step, with a warm-up if the model asks for it."""
     if getattr(new_model, "ema_warmup", False) and updates is not None:
         self._set_decay(min(self.get_decay(), (updates + 1) / (updates + 10)))
-    state = _first_names(new_model)
+    first = {name for name, _ in new_model.named_parameters()}  # shared ones once
+    every = {name for name, _ in new_model.named_parameters(remove_duplicate=False)}
+    state = new_model.state_dict()
+    state = {name: value for name, value in state.items() if name in first or name not in every}
     # Not the model's own, which takes it for an old checkpoint and removes norms.
     self.restore = lambda average, **_: nn.Module.load_state_dict(self.model, average, strict=False)
     try:
         return step(self, SimpleNamespace(state_dict=lambda: state), updates)
     finally:
         del self.restore
-
-
-def _first_names(model: nn.Module) -> dict[str, Tensor]:
-    """The state of a model, each shared parameter by its first name only."""
-    first = {name for name, _ in model.named_parameters()}  # shared ones once
-    every = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    return {name: value for name, value in model.state_dict().items() if name in first or name not in every}

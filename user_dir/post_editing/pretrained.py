@@ -123,22 +123,19 @@ def start_from(module: nn.Module, other: nn.Module) -> None:
 
 
 def start_bert(args) -> Bert | None:
-    """Read the ``--bert`` of the settings and adapt them to it, see :meth:`Bert.fit`; None without one."""
-    bert = read_bert(args.bert) if args.bert else None
-    if bert is not None:
+    """Read the ``--bert`` of the settings and adapt them to it, see :meth:`Bert.fit`; None without one.
+
+    It is a folder of Hugging Face's, or a checkpoint of ``adaptively_sparse_masked_lm``. Raises UserError if
+    a file is missing, or not that of a BERT encoder.
+    """
+    bert = None
+    if args.bert:
+        path = Path(args.bert)
+        bert = _read_folder(path) if path.is_dir() else _read_checkpoint(path)
         bert.fit(args)
     if args.layer_norm_eps is None:
         args.layer_norm_eps = 1e-12 if bert is None else bert.eps
     return bert
-
-
-def read_bert(path: str) -> Bert:
-    """Read a folder of Hugging Face's, or a checkpoint of ``adaptively_sparse_masked_lm``.
-
-    Raises:
-        UserError: a file is missing or not that of a BERT encoder.
-    """
-    return _read_folder(Path(path)) if Path(path).is_dir() else _read_checkpoint(Path(path))
 
 
 def _our_name(name: str) -> str | None:

@@ -52,9 +52,9 @@ class EntmaxLossCriterion(FairseqCriterion):
         """See fairseq: the loss, the sample size and what is logged."""
         alpha, inputs = output_alpha(model), sample["net_input"]
         twice = self.rdrop_weight > 0 and model.training
-        net_output = model(
-            **{name: torch.cat([value] * 2) for name, value in inputs.items()} if twice else inputs
-        )
+        if twice:
+            inputs = {name: torch.cat([value] * 2) for name, value in inputs.items()}
+        net_output = model(**inputs)
         logits, target = net_output[0], model.get_targets(sample, net_output)
         nsentences = target.size(0)
         if twice:

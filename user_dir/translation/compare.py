@@ -14,6 +14,7 @@ is small, its p is about half that of randomisation.
 
 from __future__ import annotations
 
+import copy
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -169,8 +170,10 @@ def _by_metric(
         for system in systems
     ]  # of each: (seeds, sentences, statistics)
     sums = [(str(number), seeds.sum(0).tolist()) for number, seeds in enumerate(counts)]
-    named = {"metric": _Counted(metric)}
-    signatures, results = PairedTest(sums, named, None, test_type=test, n_samples=samples)()
+    counted = copy.copy(metric)  # which is handed statistics of sentences in the place of translations
+    counted._extract_corpus_statistics = lambda given, references: given
+    paired = PairedTest(sums, {"metric": counted}, None, test_type=test, n_samples=samples)
+    signatures, results = paired()
     ((name, signature),) = signatures.items()
     resampled = [
         resampled_scores(seeds, lambda row: metric._compute_score_from_stats(row).score) for seeds in counts
@@ -194,19 +197,6 @@ def _by_metric(
     return rows, str(signature)
 
 
-class _Counted:
-    """A metric of sacrebleu whose tests are handed statistics of sentences in the place of translations."""
-
-    def __init__(self, metric: Metric):
-        self._metric = metric
-
-    def __getattr__(self, name: str):
-        return getattr(self._metric, name)
-
-    def _extract_corpus_statistics(self, hypotheses: list[list], references: None) -> list[list]:
-        return hypotheses
-
-
 def _verdict(scores: dict, margin: float) -> str:
     """``equivalent``, ``higher``, ``lower`` or ``inconclusive``; after Holm's adjustment, at 5 %."""
     low, high = scores["interval"]
@@ -225,9 +215,8 @@ def comparison_tables(report: dict) -> str:
         for system in report["systems"]
     ]
     headers = rows[1].keys()  # the first row is of the baseline, which has only scores
-    return (
-        f"{markdown([[row.get(key, '') for key in headers] for row in rows], headers)}\n\n{_legend(report)}"
-    )
+    table = markdown([[row.get(key, "") for key in headers] for row in rows], headers)
+    return f"{table}\n\n{_legend(report)}"
 
 
 def _cells(scores: dict, report: dict) -> dict[str, str]:

@@ -120,14 +120,6 @@ def detokenizer(code: str) -> Callable[[str], str]:
     return lambda line: detokenize(line.split())
 
 
-def moses_tokens(lines: list[str], code: str) -> list[str]:
-    """Tokenise lines with Moses; tokens are separated by spaces."""
-    from sacremoses import MosesTokenizer
-
-    tokenize = MosesTokenizer(language(code).subtag).tokenize
-    return [tokenize(line, return_str=True, escape=False) for line in lines]
-
-
 class ScoredSplit:
     """Scores translations of a split.
 
@@ -194,12 +186,16 @@ class ScoredSplit:
             found["uncorrected"] = {name: before[name] for name in metrics}
             found["changes"] = changes(hypotheses, given, references, ter)
         if self.tokenised:
-            release, tokens = (
-                self._kept(read_lines(self._corpus.text(self.subset, self.target))),
-                "the release",
-            )
+            release = self._kept(read_lines(self._corpus.text(self.subset, self.target)))
+            tokens = "the release"
         elif written(self.target, self._own).spaced:
-            lines, release = (moses_tokens(side, self.target) for side in (lines, references[0]))
+            from sacremoses import MosesTokenizer
+
+            moses = MosesTokenizer(language(self.target).subtag)
+            lines, release = (
+                [moses.tokenize(line, return_str=True, escape=False) for line in side]
+                for side in (lines, references[0])
+            )
             tokens = f"Moses (sacremoses {version('sacremoses')})"
         else:  # not supported by Moses
             return found

@@ -57,9 +57,8 @@ class Difference:
 
     def p_at_least(self, bound: float) -> float:
         """One-sided p-value of the hypothesis that the true difference is at least ``bound``."""
-        return Difference(
-            -self.mean, self.seeds, self.seed_error, -self.sentence_errors, -self.shared_errors
-        ).p_at_most(-bound)
+        errors = -self.sentence_errors, -self.shared_errors
+        return Difference(-self.mean, self.seeds, self.seed_error, *errors).p_at_most(-bound)
 
     def p_differs(self) -> float:
         """Two-sided p-value of no difference."""
