@@ -63,7 +63,7 @@ class AlphaLog:
     def _open(self, update: int) -> int:
         """Prepare the file for training that continues from ``update``; returns the last update in it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if not self.path.exists():
+        if not self.path.is_file():
             return -1
         if update == 0:
             names = (self.path.with_name(f"{self.path.name}.{number}") for number in itertools.count(1))
