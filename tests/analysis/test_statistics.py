@@ -120,7 +120,7 @@ def test_memory_does_not_grow_with_the_split():
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     assert result["sentences"] == 480
     assert size > 100e6
-    assert grown < 30e6, f"{grown / 1e6:.0f} MB more"
+    assert grown < 60e6, f"{grown / 1e6:.0f} MB more"
 
 
 def test_support_counts_exact_zeros_only():

@@ -13,20 +13,25 @@ from user_dir.attention.normalizers.rela import GatedRMSNorm, ReLA
 
 
 class OwnSoftmax(Normalizer):
+    def __init__(self):
+        super().__init__()
+        self.temperature = torch.nn.Parameter(torch.ones(3, 1, 1, dtype=torch.float64))
+
     def weights(self, scores):
-        return torch.softmax(scores, -1)
+        return torch.softmax(scores * self.temperature, -1)
 
 
 @pytest.mark.parametrize("scripted", (False, True))
 def test_a_normalizer_of_ones_own_need_not_know_of_queries_without_keys(scripted):
-    """torch.softmax gives NaN for them, and in the gradients of all else."""
+    """torch.softmax gives NaN for them, and so does a parameter times −∞ in its gradient."""
     q, k, v = inputs(4, 4)
     padding = torch.tensor([[True] * 4, [False, False, True, False]])
     given = AttentionInputs(q, k, v, 1.0, padding, causal=True, need_weights=True)
     normalizer = torch.jit.script(OwnSoftmax()) if scripted else OwnSoftmax()
     output, weights = normalizer(given._replace(alpha=torch.ones(1)) if scripted else given, "auto")
     assert (output[0] == 0).all() and (weights[0] == 0).all()
-    grads = torch.autograd.grad(output.square().sum(), (q, k, v))
+    *grads, of_parameter = torch.autograd.grad(output.square().sum(), (q, k, v, *normalizer.parameters()))
+    assert of_parameter.isfinite().all() and of_parameter.any()
     expected = torch.nn.functional.scaled_dot_product_attention(
         q[1:], k[1:], v[1:], ~padding[1] & torch.ones(4, 4, dtype=torch.bool).tril()
     )

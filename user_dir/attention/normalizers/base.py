@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Optional, Tuple, Type, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from ..dense import attention_scores, weighted_values, widened
@@ -70,15 +71,16 @@ class Normalizer(nn.Module):
         """
         query, key, value = widened(inputs.query, inputs.key, inputs.value)
         scores = attention_scores(query, key, inputs.key_padding_mask, inputs.attn_mask, inputs.causal)
-        # Without any key, torch.softmax and the like give NaN, and NaN gradients.
-        empty = (scores == -float("inf")).all(-1, keepdim=True)
-        weights = self.weights(scores.masked_fill(empty, 0.0)).masked_fill(empty, 0.0)
+        # A row of −∞, or −∞ times a parameter, would give NaN, in gradients too.
+        hidden = scores == -float("inf")
+        lowest = -3e4 if scores.dtype == torch.float16 else -1e30
+        weights = self.weights(scores.masked_fill(hidden, lowest)).masked_fill(hidden, 0.0)
         return weighted_values(weights, value, inputs)
 
     def weights(self, scores: Tensor) -> Tensor:
-        """Weights of scores, (B, H, T, S), in the scores' dtype: exactly 0 for a score of −∞.
+        """Weights of scores, (B, H, T, S), in the scores' dtype.
 
-        Queries without any key, whose scores are all −∞, are taken care of: each row has a finite score.
+        Scores of hidden keys are finite and very low. Their weights become exactly 0, in rows without keys too.
         """
         raise NotImplementedError
 
@@ -93,8 +95,11 @@ def register(normalizer: _Class) -> _Class:
     """Add a normalizer to :data:`NORMALIZERS`; a decorator.
 
     Raises:
-        ValueError: the name is taken.
+        ValueError: the name is taken, or a description is missing.
     """
+    for attribute in ("name", "title", "equation", "source"):
+        if not vars(normalizer).get(attribute):
+            raise ValueError(f"the normalizer {normalizer.__name__} lacks its own {attribute}")
     if normalizer.name in NORMALIZERS:
         raise ValueError(f"there is already a normalizer {normalizer.name!r}; give it another name")
     NORMALIZERS[normalizer.name] = normalizer
