@@ -13,7 +13,8 @@ from .normalizers import NORMALIZERS
 MOST = 1000  # of any setting of α: far more than is useful, and small enough for float32
 
 
-def _setting(default: Any, text: str) -> Any:
+def described(default: Any, text: Optional[str]) -> Any:
+    """A field of a dataclass of settings, with its default and the text of its flag."""
     return field(default=default, metadata={"help": text})
 
 
@@ -25,37 +26,37 @@ class AlphaConfig:
         ValueError: a value is out of range, or values contradict each other; the message names the fields.
     """
 
-    attention_normalizer: str = _setting(
+    attention_normalizer: str = described(
         "entmax",
         f"function that turns attention scores into weights: {', '.join(NORMALIZERS)}; "
         "entmax learns one α per head unless α is fixed or scheduled",
     )
-    fixed_alpha: Optional[float] = _setting(
+    fixed_alpha: Optional[float] = described(
         None, "use entmax with this constant α (at least 1) in every head"
     )
-    alpha_init: Optional[float] = _setting(
+    alpha_init: Optional[float] = described(
         None, "initial value of all learned α's, within the bounds, instead of a ~ N(mean, std)"
     )
-    alpha_init_mean: float = _setting(0.0, "mean of the initial a of a learned α")
-    alpha_init_std: float = _setting(1.0, "standard deviation of the initial a of a learned α")
-    alpha_min: float = _setting(1.0, "lower bound of learned α's")
-    alpha_max: float = _setting(2.0, "upper bound of learned α's")
-    alpha_tying: str = _setting(
+    alpha_init_mean: float = described(0.0, "mean of the initial a of a learned α")
+    alpha_init_std: float = described(1.0, "standard deviation of the initial a of a learned α")
+    alpha_min: float = described(1.0, "lower bound of learned α's")
+    alpha_max: float = described(2.0, "upper bound of learned α's")
+    alpha_tying: str = described(
         "none",
         "heads that share one learned α: none, layer (the heads of a layer's attention), "
         "type (those of an attention type) or model (all)",
     )
-    alpha_freeze_updates: int = _setting(
+    alpha_freeze_updates: int = described(
         0, "number of first updates without a gradient for α (weight decay still applies)"
     )
-    alpha_schedule: str = _setting(
+    alpha_schedule: str = described(
         "none", "move α from start to end over the first updates: none, linear or cosine"
     )
-    alpha_schedule_start: float = _setting(1.0, "α at the start of the schedule")
-    alpha_schedule_end: float = _setting(1.5, "α at the end of the schedule")
-    alpha_schedule_updates: int = _setting(0, "length of the schedule in updates")
-    alpha_schedule_then: str = _setting("fixed", "α after the schedule: fixed (keeps its value) or learned")
-    alpha_lr_multiplier: float = _setting(
+    alpha_schedule_start: float = described(1.0, "α at the start of the schedule")
+    alpha_schedule_end: float = described(1.5, "α at the end of the schedule")
+    alpha_schedule_updates: int = described(0, "length of the schedule in updates")
+    alpha_schedule_then: str = described("fixed", "α after the schedule: fixed (keeps its value) or learned")
+    alpha_lr_multiplier: float = described(
         1.0,
         "factor of α's learning rate under Adam and other optimizers whose steps do not depend "
         "on the scale of the gradient (it also scales the gradient that clipping sees); part of the "

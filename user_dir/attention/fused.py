@@ -9,13 +9,7 @@ import torch
 from torch import Tensor
 
 from ..entmax.checks import as_numbers
-from ..entmax.operators import (
-    define_operator,
-    exporting_to_onnx,
-    is_eager,
-    once,
-    transformed,
-)
+from ..entmax.operators import define_operator, exporting_to_onnx, is_eager, once, transformed
 from ..entmax.reference import working_dtype
 from .inputs import AttentionInputs, Backend, KernelInputs
 

@@ -19,6 +19,7 @@ from ..attention import Alpha
 from ..attention.normalizers.rela import GatedRMSNorm
 from ..entmax import has_native
 from ..errors import UserError, one_line
+from ..graphs.shapes import INPUTS
 from ..models.layers import (
     AdaptivelySparseDecoder,
     AdaptivelySparseDecoderLayer,
@@ -37,7 +38,6 @@ from .weights import ACTIVATIONS, Weights
 
 logger = logging.getLogger(__name__)
 
-INPUTS = {"src_tokens", "src_lengths", "prev_output_tokens"}  # of a batch of text
 MODULES = {
     AdaptivelySparseTransformerModel,
     AdaptivelySparseEncoder,

@@ -18,11 +18,8 @@ ACTIVATIONS = {get_activation_fn(name): name for name in ("relu", "gelu")}
 
 Packed = structure(
     "Packed",
-    inputs=INTEGER,
-    outputs=INTEGER,
-    panels=POINTER,
-    scales=POINTER,
-    bias=POINTER,
+    **dict.fromkeys(("inputs", "outputs"), INTEGER),
+    **dict.fromkeys(("panels", "scales", "bias"), POINTER),
     instructions=INTEGER,
 )
 _Norm = structure("Norm", weight=POINTER, bias=POINTER, eps=REAL)

@@ -19,16 +19,9 @@ from torch import Tensor
 from .checks import check_range
 
 
-def _never_zero(eps: Tensor) -> Tensor:
-    """ε as a divisor: 0 is replaced by a value so small that results equal those of the limit ε → 0."""
-    return eps.clamp_min(1e-20)  # a normal float32, far below 1.2e-7, the smallest nonzero α − 1
-
-
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype to compute in: float64 for float64, float32 for every other dtype."""
-    if dtype == torch.float64:
-        return torch.float64
-    return torch.float32
+    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def entmax_forward(scores: Tensor, alpha: Tensor, dim: int = -1) -> Tensor:
@@ -56,8 +49,11 @@ def entmax_forward(scores: Tensor, alpha: Tensor, dim: int = -1) -> Tensor:
         z = z.masked_fill(empty, 0.0)
         top = top.masked_fill(empty, 0.0)
     z = z - top
-    lam = _by_bisection(z, eps, dim) if bool((eps > 1).any()) else _by_newton(z, eps, dim)
-    weights = _weights_at(z, lam, eps)
+    # As a divisor, 0 is replaced by a normal float32 far below 1.2e-7, the smallest nonzero α − 1: it is so
+    # small that results equal those of the limit ε → 0.
+    divisor = eps.clamp_min(1e-20)
+    lam = _by_bisection(z, divisor, dim) if bool((eps > 1).any()) else _by_newton(z, divisor, dim)
+    weights = _weights_at(z, lam, divisor)
     weights = weights / weights.sum(dim, keepdim=True)
     if bool((eps == 0).any()):
         weights = torch.where(eps == 0, torch.softmax(z, dim), weights)
@@ -67,12 +63,11 @@ def entmax_forward(scores: Tensor, alpha: Tensor, dim: int = -1) -> Tensor:
 
 
 def _by_newton(z: Tensor, eps: Tensor, dim: int) -> Tensor:
-    """λ by Newton's method on ‖u‖ = 1 with u = [1 + ε(z − λ)]₊, for 0 ≤ ε ≤ 1.
+    """λ by Newton's method on ‖u‖ = 1 with u = [1 + ε(z − λ)]₊, for 0 < ε ≤ 1.
 
     ‖u‖ = (Σ u^(1/ε))^ε is a norm, hence convex in λ, and decreasing. Starting from λ = max z = 0, where it is
     at least 1, no step overshoots the root, so no bracket is needed.
     """
-    eps = _never_zero(eps)
     resolution = 1e-15 if z.dtype == torch.float64 else 5e-7
     lam = torch.zeros_like(z.amax(dim, keepdim=True))
     # Attention scores need 3 to 8 steps; the bound stops rows that alternate between neighbouring floats.
@@ -90,8 +85,7 @@ def _by_newton(z: Tensor, eps: Tensor, dim: int) -> Tensor:
 
 
 def _by_bisection(z: Tensor, eps: Tensor, dim: int) -> Tensor:
-    """λ for any ε ≥ 0 by bisection of [0, (1 − n^−ε)/ε]; slow, but valid for ε > 1, where ‖u‖ is no norm."""
-    eps = _never_zero(eps)
+    """λ for any ε > 0 by bisection of [0, (1 − n^−ε)/ε]; slow, but valid for ε > 1, where ‖u‖ is no norm."""
     log_n = torch.log(torch.full_like(z.amax(dim, keepdim=True), z.size(dim)))
     low = torch.zeros_like(log_n)
     width = -torch.expm1(-eps * log_n) / eps
@@ -105,7 +99,6 @@ def _by_bisection(z: Tensor, eps: Tensor, dim: int) -> Tensor:
 
 def _weights_at(z: Tensor, lam: Tensor, eps: Tensor) -> Tensor:
     """[1 + ε(z − λ)]₊^(1/ε), not normalised."""
-    eps = _never_zero(eps)
     return (eps * (z - lam)).clamp_min_(-1.0).log1p_().div_(eps).exp_()
 
 

@@ -212,23 +212,6 @@ def output_normalizer(args) -> OutputNormalizer:
     return normalizer
 
 
-class SparseOutput:
-    """For a fairseq decoder: probabilities by its ``output_normalizer``."""
-
-    def get_normalized_probs(
-        self,
-        net_output: Tuple[Tensor, Optional[Dict[str, List[Optional[Tensor]]]]],
-        log_probs: bool,
-        sample: Optional[Dict[str, Tensor]] = None,
-    ):
-        """Probabilities or log-probabilities, −∞ outside the support; see fairseq."""
-        if self.output_normalizer.alpha() == 1.0:
-            return self.get_normalized_probs_scriptable(net_output, log_probs, sample)
-        if not torch.jit.is_scripting() and self.training and log_probs:
-            _refuse_log_probs()
-        return self.output_normalizer(net_output[0], log_probs)
-
-
 def _refuse_log_probs() -> None:
     """End a training by a criterion that needs the logarithm of every probability."""
     with exit_on_user_error():
@@ -292,7 +275,7 @@ class AdaptivelySparseEncoder(TransformerEncoderBase):
         }
 
 
-class AdaptivelySparseDecoder(SparseOutput, TransformerDecoderBase):
+class AdaptivelySparseDecoder(TransformerDecoderBase):
     """fairseq's Transformer decoder with α-entmax layers and, if requested, an α-entmax output."""
 
     def __init__(self, *args, **kwargs):
@@ -346,6 +329,19 @@ class AdaptivelySparseDecoder(SparseOutput, TransformerDecoderBase):
     ) -> Tensor:
         """The model's output (B, T, V) for the features x (B, T, C); may change ``extra``."""
         return self.output_layer(x)
+
+    def get_normalized_probs(
+        self,
+        net_output: Tuple[Tensor, Optional[Dict[str, List[Optional[Tensor]]]]],
+        log_probs: bool,
+        sample: Optional[Dict[str, Tensor]] = None,
+    ):
+        """Probabilities or log-probabilities, −∞ outside the support; see fairseq."""
+        if self.output_normalizer.alpha() == 1.0:
+            return self.get_normalized_probs_scriptable(net_output, log_probs, sample)
+        if not torch.jit.is_scripting() and self.training and log_probs:
+            _refuse_log_probs()
+        return self.output_normalizer(net_output[0], log_probs)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor:
         """The causal mask for decoder states (T, B, C), in a form that our attention need not read."""

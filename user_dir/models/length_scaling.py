@@ -40,11 +40,7 @@ class LengthScaling(nn.Module):
 
 
 def visible_keys(
-    key_padding_mask: Optional[Tensor],
-    attn_mask: Optional[Tensor],
-    causal: bool,
-    queries: int,
-    key: Tensor,
+    key_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor], causal: bool, queries: int, key: Tensor
 ) -> Tensor:
     """The number of keys that each query sees: (B or 1, T or 1), float32; TorchScript can compile it.
 

@@ -80,7 +80,12 @@ class EntmaxMultiheadAttention(MultiheadAttention):
         if causal:
             attn_mask = None
         k, v, key_padding_mask = self._keys(query, key, value, key_padding_mask, incremental_state, static_kv)
-        q = self._queries(query, k, key_padding_mask, attn_mask, causal)
+        q = self._split_heads(self.q_proj(query))
+        if self.length_scaling is not None:
+            n = visible_keys(key_padding_mask, attn_mask, causal, tgt_len, k)
+            q = self.length_scaling(q, query, n)
+        if k.size(0) != bsz:  # keys are stored per sentence: its hypotheses are additional queries of it
+            q = q.view(k.size(0), -1, self.num_heads, tgt_len, self.head_dim).transpose(1, 2).flatten(2, 3)
         need_weights = (need_weights or need_head_weights) and not self.discards_weights
         alpha = self.alpha().to(q.device) if torch.jit.is_scripting() else self.alpha.value()
         drops = self.training or self.dropout_module.apply_during_inference
@@ -99,28 +104,6 @@ class EntmaxMultiheadAttention(MultiheadAttention):
             if not need_head_weights:
                 weights = weights.mean(dim=0)
         return self.out_proj(output), weights
-
-    def _queries(
-        self,
-        query: Tensor,
-        k: Tensor,
-        key_padding_mask: Optional[Tensor],
-        attn_mask: Optional[Tensor],
-        causal: bool,
-    ) -> Tensor:
-        """Queries (B, H, T, D), scaled if so set.
-
-        With beam folding, keys ``k`` are stored per sentence but queries per hypothesis: the hypotheses of a
-        sentence are additional queries of that sentence.
-        """
-        tgt_len, bsz, _ = query.size()
-        q = self._split_heads(self.q_proj(query))
-        if self.length_scaling is not None:
-            n = visible_keys(key_padding_mask, attn_mask, causal, tgt_len, k)
-            q = self.length_scaling(q, query, n)
-        if k.size(0) != bsz:
-            q = q.view(k.size(0), -1, self.num_heads, tgt_len, self.head_dim).transpose(1, 2).flatten(2, 3)
-        return q
 
     def _keys(
         self,

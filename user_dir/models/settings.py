@@ -7,7 +7,7 @@ dataclass with other defaults, registered under a name of its own.
 
 from argparse import Namespace
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, make_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, make_dataclass
 from typing import Any, Optional
 
 from fairseq.dataclass import FairseqDataclass
@@ -21,6 +21,7 @@ from fairseq.models import (
 from omegaconf import DictConfig, OmegaConf
 
 from ..attention import ATTENTION_TYPES, AlphaConfig
+from ..attention.alpha import described
 from ..errors import UserError
 
 # What would replace our attention or embeddings, or is a relic of earlier checkpoints of fairseq.
@@ -37,11 +38,6 @@ _VOIDS = {
 }
 Setting = tuple[str, Any, Field]
 """The name, type and field of a setting, as :func:`dataclasses.make_dataclass` takes them."""
-
-
-def described(default: Any, text: Optional[str]) -> Any:
-    """A field of a dataclass of settings, with its default and the text of its flag."""
-    return field(default=default, metadata={"help": text})
 
 
 def setting(name: str, kind: Any, default: Any, text: Optional[str]) -> Setting:
