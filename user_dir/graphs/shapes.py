@@ -106,10 +106,9 @@ def unknown_entry(sample: dict) -> str | None:
 def shape_of(sample: dict) -> Shape:
     """Rows and lengths of a batch; a language model has one side."""
     inputs, target = sample["net_input"], sample["target"]
-    source = inputs["src_tokens"].size(1)
-    return (
-        (*target.shape,) if "prev_output_tokens" not in inputs else (target.size(0), source, target.size(1))
-    )
+    if "prev_output_tokens" not in inputs:
+        return tuple(target.shape)
+    return target.size(0), inputs["src_tokens"].size(1), target.size(1)
 
 
 class StaticBatch:
