@@ -80,7 +80,7 @@ class Normalizer(nn.Module):
     def weights(self, scores: Tensor) -> Tensor:
         """Weights of scores, (B, H, T, S), in the scores' dtype.
 
-        Scores of hidden keys are finite and very low. Their weights become exactly 0, in rows without keys too.
+        Scores of hidden keys are finite and very low; their weights become 0, also in rows without keys.
         """
         raise NotImplementedError
 
