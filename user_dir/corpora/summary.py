@@ -27,8 +27,8 @@ def summary(corpus: Corpus, config: Path | None = None) -> str:
         rows += [f"{number:>40,} dropped: {reason}" for reason, number in dropped.items()]
         for side, counts in made["sides"][subset].items():
             share = counts["unknown"] / max(counts["pieces"], 1)
-            if share > MANY_UNKNOWN:
-                rows.append(f"  warning: {100 * share:.2f} % of the pieces of {side} are <unk>")
+            warning = "warning: " if share > MANY_UNKNOWN else ""
+            rows.append(f"{'':<41}{warning}{side}: {100 * share:.2f} % of the pieces are <unk>")
     rows += [
         f"  {made['dictionary']:,} symbols in fairseq's dictionary",
         f"  binarised in {_short(corpus.bin)}",
