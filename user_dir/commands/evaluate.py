@@ -39,6 +39,7 @@ def main(argv=None) -> None:
     args = parse_args(argv)
 
     from ..checkpoints import load_checkpoint
+    from ..errors import UserError
     from ..files import check_output
     from ..translation.evaluate import Options, evaluate
     from ..translation.loading import corpus_of
@@ -48,6 +49,8 @@ def main(argv=None) -> None:
     corpus = corpus_of(load_checkpoint(args.path), args.path, args.corpus, args.data)
     output = args.output or args.path.parent / "evaluation" / args.path.stem
     check_output(output / "scores.json")
+    if output.resolve().is_relative_to(corpus.folder.resolve()):  # translations are named like its files
+        raise UserError(f"{output} is a folder of the corpus; choose another --output")
     options = Options(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Options)})
     test_sets = args.subset or corpus.test_sets or ["valid"]
     for scores in evaluate(args.path, corpus, test_sets, output, options):
