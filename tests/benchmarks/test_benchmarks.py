@@ -17,9 +17,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 
-@pytest.fixture(
-    params=["kernels", "attention", "bert_layer", pytest.param("end_to_end", marks=pytest.mark.nightly)]
-)
+NIGHTLY = [pytest.param(name, marks=pytest.mark.nightly) for name in ("bert_layer", "end_to_end")]
+
+
+@pytest.fixture(params=["kernels", "attention", *NIGHTLY])
 def module(request):
     return importlib.import_module(request.param)
 
