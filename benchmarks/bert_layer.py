@@ -3,8 +3,9 @@
 
     python benchmarks/bert_layer.py --threads 1
 
-The layer is BERT-base's: 12 heads of 64 dimensions, feed-forward 3,072. α's are 1.05 to 1.95 over the heads;
-*training* is forward and backward, with all gradients. Multiples are medians of those within rounds.
+The layer is BERT-base's: 12 heads of 64 dimensions, feed-forward 3,072. Queries and keys are as from
+N(0, 1.5²), as in attention.py, and α's from 1.05 to 1.95 over the heads. *training* is forward and backward,
+with all gradients. Multiples are medians of those within rounds.
 """
 
 import torch
@@ -27,10 +28,12 @@ def main() -> None:
         for name in ("sdpa", "α-entmax"):
             config = BertConfig(num_hidden_layers=1, vocab_size=10, attn_implementation="sdpa")
             model = BertModel(config).to(device)
+            attention = model.encoder.layer[0].attention.self
+            for projection in (attention.query, attention.key):  # untrained, all scores are near 0
+                projection.weight.data.mul_(1.5 / (0.02 * 768**0.5))
             if name != "sdpa":
                 sparsify(model, AlphaConfig())
-                alpha = model.encoder.layer[0].attention.self.alpha
-                alpha.a.data = torch.logit(torch.linspace(0.05, 0.95, 12, device=device))
+                attention.alpha.a.data = torch.logit(torch.linspace(0.05, 0.95, 12, device=device))
             layer = model.encoder.layer[0]
             calls[name, "forward"] = lambda layer=layer, x=x: torch.no_grad()(layer.eval())(x)
             calls[name, "training"] = lambda layer=layer, x=x: layer.train()(x).sum().backward()
