@@ -51,19 +51,19 @@ class Dial:
             raise ValueError(f"the number of keys per query must be above 1, not {target:g}")
         if not max_loss >= 0:
             raise ValueError(f"the share of the loss must be at least 0, not {max_loss:g}")
-        self.alphas = [alpha for alpha in dict.fromkeys(alphas) if alpha.a is not None]
-        if not self.alphas:
+        self.parameters = {alpha: alpha.a for alpha in alphas if alpha.a is not None}
+        if not self.parameters:
             raise ValueError("keys per query are set by learned α's, and there are none")
         self.target, self.max_loss = target, max_loss
         self.loss: Optional[float] = None  # the running loss
         self.dense_loss: Optional[float] = None
-        for alpha in self.alphas:
-            _parameter(alpha).requires_grad_(False)
+        for a in self.parameters.values():
+            a.requires_grad_(False)
 
     def prepare(self, update: int, every: int = EVERY) -> None:
         """Let attention count keys in the update to come, the first of which is 1, if α's move after it."""
         due = update > self.HORIZON and update % every == 0
-        for alpha in self.alphas:
+        for alpha in self.parameters:
             alpha.keys = [] if due else None
 
     def observe(self, loss: float, update: int, updates: int = 1) -> None:
@@ -73,25 +73,19 @@ class Dial:
         if update <= self.HORIZON or self.dense_loss is None:
             self.dense_loss = self.loss
         too_high = self.loss > (1 + self.max_loss) * self.dense_loss
-        for alpha in self.alphas:
+        for alpha, a in self.parameters.items():
             if alpha.keys:
                 keys = torch.stack(alpha.keys).mean(0)
                 alpha.keys = None
                 if distributed.is_available() and distributed.is_initialized():
                     distributed.all_reduce(keys)
                     keys /= distributed.get_world_size()
-                self._move(alpha, keys, too_high)
+                self._move(alpha, a, keys, too_high)
 
     @torch.no_grad()
-    def _move(self, alpha: Alpha, keys: Tensor, down: bool) -> None:
-        a = _parameter(alpha)
+    def _move(self, alpha: Alpha, a: Tensor, keys: Tensor, down: bool) -> None:
         keys = keys if len(a) == len(keys) else keys.mean(0, keepdim=True)  # of heads that share α
         steps = torch.where((keys > self.target) & (not down), self.STEP, -self.STEP)
         room = alpha.high - alpha.low
         share = ((alpha().flatten() + steps - alpha.low) / room).clamp(0.005, 0.995)
         a.copy_(torch.logit(share) / alpha.multiplier)
-
-
-def _parameter(alpha: Alpha) -> Tensor:
-    assert alpha.a is not None
-    return alpha.a

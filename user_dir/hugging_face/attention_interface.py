@@ -20,8 +20,9 @@ SETTINGS = "alpha_entmax"
 """Key of a model's config: which attention modules have α's, and how they are set."""
 
 # What models hand to an attention function that changes nothing, or that the mask has already.
-_IGNORED = """cache_position is_causal num_items_in_batch output_attentions output_hidden_states return_dict
-    past_key_values output_router_logits position_embeddings position_ids sliding_window use_cache"""
+_IGNORED = {"cache_position", "is_causal", "num_items_in_batch", "output_attentions", "return_dict"}
+_IGNORED |= {"output_hidden_states", "output_router_logits", "past_key_values", "position_embeddings"}
+_IGNORED |= {"position_ids", "sliding_window", "use_cache"}
 
 
 def entmax_attention(
@@ -52,7 +53,7 @@ def entmax_attention(
         ValueError: the module has no α, or ``kwargs`` has something that changes the scores.
     """
     alpha, kind = getattr(module, "alpha", None), type(module).__name__
-    for name in sorted(kwargs.keys() - set(_IGNORED.split())):
+    for name in sorted(kwargs.keys() - _IGNORED):
         if kwargs[name] is not None and kwargs[name] is not False:
             raise ValueError(f"{NAME} attention cannot compute with {name}, which {kind} has")
     if not isinstance(alpha, Alpha):

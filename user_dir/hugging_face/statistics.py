@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..attention import ATTENTION_TYPES
+from ..files import write_json
 from .attention_interface import attentions_of, heads_of
 
 BINS = 20
@@ -68,10 +68,10 @@ def head_statistics(
         rows, of_layer = _rows(torch.cat(tables[number]), alpha.expand(heads_of(module)).tolist())
         heads += [{**place, "head": head, **row} for head, row in enumerate(rows)]
         layers.append({**place, **of_layer})
-    sentences = sum(map(len, tables[0]))
-    result = {"sentences": sentences, "heads": heads, "layers": layers, "roles": {}, "measures": MEASURES}
+    result = {"sentences": sum(map(len, tables[0])), "heads": heads, "layers": layers}
+    result |= {"roles": {}, "measures": MEASURES}
     if output is not None:
-        Path(output).write_text(json.dumps(result, ensure_ascii=False), encoding="utf-8")
+        write_json(output, result)
     return result
 
 
