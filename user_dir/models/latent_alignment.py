@@ -170,6 +170,7 @@ class LatentAlignmentDecoder(AdaptivelySparseDecoder):
 
     def __init__(self, cfg: TransformerConfig, dictionary, embed_tokens, args):
         super().__init__(cfg, dictionary, embed_tokens)
+        self.gives_log_probs = not args.latent_alignment_soft
         self.layers[-1] = self.build_decoder_layer(cfg, no_encoder_attn=True)
         self.alignment = LatentAlignment(
             self.output_embed_dim,

@@ -257,10 +257,11 @@ class AdaptivelySparseEncoder(TransformerEncoderBase):
             mask = None
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)
         x = (x * (1 - padding.unsqueeze(-1).type_as(x))).transpose(0, 1)
-        states = [x]
+        states = [x] if return_all_hiddens else []
         for layer in self.layers:
             x = layer(x, encoder_padding_mask=mask)
-            states.append(x)
+            if return_all_hiddens:
+                states.append(x)
         if self.layer_norm is not None:
             x = self.layer_norm(x)
         lengths = src_tokens.ne(self.padding_idx).sum(dim=1, dtype=torch.int32).reshape(-1, 1).contiguous()
@@ -268,7 +269,7 @@ class AdaptivelySparseEncoder(TransformerEncoderBase):
             "encoder_out": [x],
             "encoder_padding_mask": [padding],
             "encoder_embedding": [embedding],
-            "encoder_states": states if return_all_hiddens else [],
+            "encoder_states": states,
             "fc_results": [],
             "src_tokens": [],
             "src_lengths": [lengths],
@@ -284,6 +285,7 @@ class AdaptivelySparseDecoder(TransformerDecoderBase):
         # fairseq then passes the mask of padding without asking the device whether there is any, for which it
         # would wait. The layers have their own copy of the setting.
         self.prepends_source, self.cross_self_attention = self.cross_self_attention, True
+        self.gives_log_probs = False  # instead of logits; in a search others may have changed them
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         """See fairseq."""
@@ -337,6 +339,8 @@ class AdaptivelySparseDecoder(TransformerDecoderBase):
         sample: Optional[Dict[str, Tensor]] = None,
     ):
         """Probabilities or log-probabilities, −∞ outside the support; see fairseq."""
+        if self.training and log_probs and self.gives_log_probs:
+            return net_output[0]
         if self.output_normalizer.alpha() == 1.0:
             return self.get_normalized_probs_scriptable(net_output, log_probs, sample)
         if not torch.jit.is_scripting() and self.training and log_probs:
