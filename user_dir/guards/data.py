@@ -4,6 +4,7 @@ All versions from 0.12.2 on are affected by each.
 """
 
 import logging
+from types import SimpleNamespace
 
 import numpy as np
 from fairseq import checkpoint_utils
@@ -15,6 +16,12 @@ from ..errors import UserError, exit_on_user_error, first_few
 from . import around
 
 logger = logging.getLogger(__name__)
+
+
+def install() -> None:
+    """Give numpy 2 the name of ``int`` that fairseq uses in ``--sample-break-mode eos``."""
+    if not hasattr(np, "compat"):
+        np.compat = SimpleNamespace(long=int)
 
 
 @around(data_utils, "batch_by_size")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Optional
 
-import numpy as np
 from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 from fairseq.modules import AdaptiveInput
@@ -23,9 +21,6 @@ from .settings import (
     register,
     setting,
 )
-
-if not hasattr(np, "compat"):  # numpy 2 lacks this name of int, of fairseq's --sample-break-mode eos
-    np.compat = SimpleNamespace(long=int)
 
 LanguageModelSettings = make_settings(
     "LanguageModelSettings",
