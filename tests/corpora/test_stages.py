@@ -100,7 +100,7 @@ def test_what_changed_is_made_again(corpus, raw):
     assert stamps.read_stamp(corpus.bin / "stamp.json")["inputs"]["split_digits"] is True
 
 
-def test_the_size_of_a_vocabulary_stays_until_another_is_given(corpus, raw):
+def test_the_size_of_a_vocabulary_stays_until_another_is_given(corpus, raw, caplog):
     """A later run without the flag must not change the pieces that a checkpoint depends on."""
 
     def prepared(*arguments, **more):
@@ -110,6 +110,7 @@ def test_the_size_of_a_vocabulary_stays_until_another_is_given(corpus, raw):
     assert prepared(corpus, raw) == 60
     before = times(corpus.folder / "text")
     assert prepared(corpus, raw, 50) == 50
+    assert "checkpoints trained with the old ones no longer fit" in caplog.text
     after = times(corpus.folder / "text")
     assert {path for path in after if after[path] != before[path]} == {
         path for path in after if path.startswith("spm/")
@@ -200,6 +201,9 @@ def test_what_cannot_be_prepared(corpus, raw):
         UserError, match=r"100000 pieces do not suit the training text; use --vocab-size \d+ or"
     ):
         prepare(corpus, raw, 100_000)
+    shutil.copytree(raw, corpus.folder / "text" / "mine")  # perhaps the only copy
+    with pytest.raises(UserError, match=r"--raw .*mine is a folder whose files preparing replaces"):
+        prepare(corpus, corpus.folder / "text" / "mine")
 
 
 def test_a_folder_may_be_a_link_to_another_disk(corpus, raw, tmp_path):

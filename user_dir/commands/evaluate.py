@@ -49,7 +49,8 @@ def main(argv=None) -> None:
     corpus = corpus_of(load_checkpoint(args.path), args.path, args.corpus, args.data)
     output = args.output or args.path.parent / "evaluation" / args.path.stem
     check_output(output / "scores.json")
-    if output.resolve().is_relative_to(corpus.folder.resolve()):  # translations are named like its files
+    # Translations are named like the corpus's own files, which would be lost.
+    if output.resolve() in [folder.resolve() for folder in (corpus.raw, *corpus.written)]:
         raise UserError(f"{output} is a folder of the corpus; choose another --output")
     options = Options(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Options)})
     test_sets = args.subset or corpus.test_sets or ["valid"]

@@ -33,6 +33,7 @@ class Corpus:
 
     raw = _place("raw")  # files as downloaded
     segmented = _place("text", "spm")  # the text in pieces, one file SUBSET.LANGUAGE per file of ``text``
+    written = property(lambda corpus: [corpus.folder / name for name in ("text", "bin", "pretraining")])
     bin = _place("bin")  # fairseq's binarised data: the ``data`` of its commands, for both directions
     pretraining = _place("pretraining")  # binarised text for masked language modelling, if there is such text
     spm_model = _place("spm.model")  # the sentencepiece model of both languages

@@ -48,9 +48,12 @@ def prepare(
     """
     if raw is not None and not raw.is_dir():
         raise UserError(f"--raw {raw} is not a folder")
+    files = RawFiles(corpus, raw)
+    if any(files.folder.resolve().is_relative_to(folder) for folder in corpus.written):
+        raise UserError(f"--raw {raw} is a folder whose files preparing replaces; copy them elsewhere")
     workers = workers or len(os.sched_getaffinity(0))
     with locked(corpus.folder, "preparing"):
-        make_text(corpus, RawFiles(corpus, raw), force)
+        make_text(corpus, files, force)
         make_data(corpus, vocabulary_size, workers, force)
 
 
@@ -200,6 +203,9 @@ def make_data(corpus: Corpus, vocabulary_size: int | None, workers: int, force: 
         else:
             shutil.copyfile(other.bin / "dict.txt", dictionary)
         report |= _binarise(made, dictionary)
+        models = [each.spm_model for each in (corpus, made) if each.spm_model.is_file()]
+        if len({model.read_bytes() for model in models}) == 2:
+            logger.warning("warning: the pieces change; checkpoints trained with the old ones no longer fit")
 
 
 def _learn(corpus: Corpus, model: Path, settings: dict[str, Any]) -> None:

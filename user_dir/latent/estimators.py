@@ -78,8 +78,10 @@ class Bits:
         return (functional.softplus(scores) - scores * scores.sigmoid()).sum(1).to(self.scores.dtype)
 
     def everything(self) -> Support:
-        """All 2^D vectors of every example, with their probabilities."""
+        """All 2^D vectors of every example, with their probabilities; raises ValueError if D > 16."""
         batch, size = self.scores.shape
+        if size > 16:
+            raise ValueError(f"a dense sum over {size} bits has 2^{size} terms; at most 16 bits")
         digits = torch.arange(size, device=self.scores.device)
         numbers = torch.arange(2**size, device=self.scores.device).unsqueeze(1)
         vectors = (numbers >> digits & 1).to(self.scores)
@@ -124,7 +126,9 @@ class RunningMean(nn.Module):
         self.register_buffer("seen", torch.zeros((), dtype=torch.bool))
 
     def update(self, losses: Tensor) -> None:
-        """Include the losses of a batch."""
+        """Include the losses of a batch; an empty one has no mean, and changes nothing."""
+        if losses.numel() == 0:
+            return
         mean = losses.detach().mean()
         self.mean = torch.where(self.seen, self.momentum * self.mean + (1 - self.momentum) * mean, mean)
         self.seen = torch.ones_like(self.seen)

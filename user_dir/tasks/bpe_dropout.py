@@ -62,12 +62,13 @@ class BPEDropoutTask(TranslationTask):
             "target": Segmenter(model, self.target_dictionary, cfg.bpe_dropout, cfg.max_target_positions),
         }
         some = [dataset[i] for i in range(min(CHECKED, len(dataset)))]
-        kept = [side.text_of(pair[key]) is not None for key, side in sides.items() for pair in some]
-        if sum(kept) < 0.9 * len(kept):
-            raise UserError(
-                f"{path} segments {len(kept) - sum(kept)} of the first {len(kept)} sentences of {cfg.data} "
-                "otherwise; give the sentencepiece model of this data (--bpe-dropout-model)"
-            )
+        for key, side in sides.items():
+            kept = sum(side.text_of(pair[key]) is not None for pair in some)
+            if 10 * kept < 9 * len(some):
+                raise UserError(
+                    f"{path} segments {len(some) - kept} of the first {len(some)} {key} sentences of "
+                    f"{cfg.data} otherwise; give the sentencepiece model of this data (--bpe-dropout-model)"
+                )
         logger.info("BPE dropout %g by %s", cfg.bpe_dropout, path)
         return BPEDropoutDataset(dataset, sides, cfg.seed)
 
