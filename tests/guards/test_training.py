@@ -1,4 +1,4 @@
-"""Settings, workers, optimizers and scores of fairseq's trainings."""
+"""Settings, workers, optimizers, scores and losses of fairseq's trainings."""
 
 import math
 from types import SimpleNamespace
@@ -8,6 +8,10 @@ import sacrebleu
 import torch
 from endless_batches import Batches
 from fairseq import options
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterion,
+    label_smoothed_nll_loss,
+)
 from fairseq.data import Dictionary
 from fairseq.data.iterators import BufferedIterator
 from fairseq.dataclass.configs import DistributedTrainingConfig, FairseqConfig
@@ -15,11 +19,11 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils
 from fairseq.optim.composite import CompositeOptimizerConfig, FairseqCompositeOptimizer
 from fairseq.tasks.translation import TranslationTask
-from helpers import parse
+from helpers import MODEL_TOLERANCE, batch, build, dictionary, parse
 from omegaconf import OmegaConf
 
 from user_dir.guards import training
-from user_dir.guards.training import end_prefetching, launched_workers
+from user_dir.guards.training import SmoothedLoss, end_prefetching, launched_workers
 
 # ----------------------------------------------------------------------------------------- settings
 
@@ -220,3 +224,80 @@ def test_languages_with_spaces_and_tokens_are_scored_as_by_fairseq():
         assert without_the_last(code, ENGLISH).score == pytest.approx(expected)
     assert without_the_last("th", THAI, eval_tokenized_bleu=True).sys_len == 1
     assert sacrebleu.corpus_bleu is stock
+
+
+# ---------------------------------------------------------------------------------- label smoothing
+
+FAIRSEQS_OWN = LabelSmoothedCrossEntropyCriterion.compute_loss.__wrapped__
+PAD = dictionary().pad()
+
+
+@pytest.fixture
+def parts(monkeypatch):
+    """Parts of three rows, the last of which is smaller, for the vocabularies of this module."""
+    monkeypatch.setattr(training, "PART", 3 * 20 + 2)
+
+
+def criterion(smoothing=0.1, **settings) -> LabelSmoothedCrossEntropyCriterion:
+    task = SimpleNamespace(target_dictionary=dictionary())
+    return LabelSmoothedCrossEntropyCriterion(task, False, smoothing, **settings)
+
+
+def rows(dtype: torch.dtype):
+    generator = torch.Generator().manual_seed(1)
+    scores = (4 * torch.randn(10, 20, generator=generator)).to(dtype).requires_grad_()
+    target = torch.randint(4, 20, (10, 1), generator=generator)
+    target[[0, 4, 9]] = PAD
+    return scores, target
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_model_has_fairseqs_loss_and_gradients(parts, smoothing):
+    model, sample, found = build().float(), batch(), []
+    inputs = {name: sample[name] for name in sample if name != "target"}
+    for compute in (LabelSmoothedCrossEntropyCriterion.compute_loss, FAIRSEQS_OWN):
+        model.zero_grad()
+        loss, nll = compute(criterion(smoothing), model, model(**inputs), sample)
+        loss.backward()
+        found.append([loss, nll, *(each.grad for each in model.parameters())])
+    assert found[0][0].grad_fn.name() == "SmoothedLossBackward"
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_scores_of_every_precision_have_fairseqs_gradient_under_a_scale(parts, dtype, smoothing):
+    scores, target = rows(dtype)
+    log_p = torch.log_softmax(scores, -1, dtype=torch.float32)
+    of_fairseq = label_smoothed_nll_loss(log_p, target, smoothing, ignore_index=PAD)
+    found = SmoothedLoss.apply(scores, target, smoothing, PAD)
+    torch.testing.assert_close(found, tuple(of_fairseq))
+    ours, theirs = (torch.autograd.grad(512 * each[0], scores)[0] for each in (found, of_fairseq))
+    torch.testing.assert_close(ours, theirs)
+    assert not ours[[0, 4, 9]].any() and ours[1:4].all()
+
+
+def test_the_gradient_is_that_of_the_loss(parts):
+    scores, target = rows(torch.float64)
+    assert torch.autograd.gradcheck(lambda z: SmoothedLoss.apply(z, target, 0.1, PAD)[0], scores)
+    found = SmoothedLoss.apply(scores, target, 0.1, PAD)
+    expected = label_smoothed_nll_loss(scores.log_softmax(-1), target, 0.1, ignore_index=PAD)
+    torch.testing.assert_close(found, tuple(expected), **MODEL_TOLERANCE)
+    loss, nll = SmoothedLoss.apply(scores, torch.full_like(target, PAD), 0.1, PAD)
+    assert loss == nll == 0 and not torch.autograd.grad(loss, scores)[0].any()
+
+
+@pytest.mark.parametrize(
+    ("flags", "arch", "settings"),
+    [
+        ("", "transformer", {}),
+        ("--latent-alignment", "adaptively_sparse_transformer", {}),
+        ("", "adaptively_sparse_transformer", {"ignore_prefix_size": 1}),
+    ],
+)
+def test_others_are_left_to_fairseq(parts, flags, arch, settings):
+    model, sample = build(flags, arch).float(), batch()
+    inputs = {name: sample[name] for name in sample if name != "target"}
+    loss, _ = criterion(**settings).compute_loss(model, model(**inputs), sample)
+    assert loss.grad_fn.name() != "SmoothedLossBackward"

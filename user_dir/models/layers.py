@@ -80,13 +80,15 @@ def multiply(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
 
 @functools.cache
 def prefers_onednn() -> bool:
-    """Whether the processor is one of AMD's, on which oneDNN takes half (Zen 5) or .8 (Zen 4) of MKL's time.
+    """Whether the processor is one of AMD's with AVX-512, of which MKL makes no use.
 
-    A training that is resumed must choose as before, because the two differ in the last digits.
+    oneDNN takes half (Zen 5) or .8 (Zen 4) of MKL's time. A training that is resumed must choose as before,
+    because the two differ in the last digits.
     """
     cpuinfo = Path("/proc/cpuinfo")
     there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    return there and cpuinfo.is_file() and "AuthenticAMD" in cpuinfo.read_text()
+    processor = cpuinfo.read_text() if there and cpuinfo.is_file() else ""
+    return "AuthenticAMD" in processor and "avx512f" in processor
 
 
 def suits_onednn(x: Tensor, weight: Tensor) -> bool:
