@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import hypothesis
 import pytest
-from forks import NIGHTLY, forks
+from forks import LOADED, NIGHTLY, forks
 from once import Once
 from quick_hydra import quicken
 
@@ -43,6 +43,9 @@ def pytest_configure(config):
     torch.set_num_threads(1)
     importlib.import_module("user_dir.tasks")
     quicken()
+    if hasattr(config, "workerinput"):  # it runs commands and other tests, which both need these
+        for name in LOADED:
+            importlib.import_module(name)
     forks()
 
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 from helpers import DENSE
 
-from user_dir.attention import cpu, dispatch, triton
+from user_dir.attention import cpu, dense, triton
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def taken(monkeypatch):
 
         monkeypatch.setattr(target, counted)
 
-    count("dense", DENSE, dispatch.dense_attention)
+    count("dense", DENSE, dense.dense_attention)
     count("fused", "user_dir.attention.cpu.KERNEL.compute", cpu.KERNEL.compute)
     count("fused", "user_dir.attention.triton.KERNEL.compute", triton.KERNEL.compute)
     return calls

@@ -154,9 +154,14 @@ def load() -> bool:
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-    # hydra's parser is slow until it has parsed such settings once.
-    words = ["data", "--arch", "adaptively_sparse_transformer"]
-    convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
+    # hydra is slow until it has composed such settings once.
+    training = "data --arch adaptively_sparse_transformer --optimizer adam"
+    training += " --criterion label_smoothed_cross_entropy"
+    for parser, words in (
+        (options.get_training_parser(), training),
+        (options.get_generation_parser(), "data --path x"),
+    ):
+        convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, words.split()))
     logging.disable(logging.NOTSET)
     logging.root.handlers.clear()  # only the first basicConfig of a program has an effect
     logging.root.setLevel(logging.WARNING)

@@ -1,6 +1,7 @@
-"""hydra composes fairseq's settings in half the time, which is most of that of a short command."""
+"""hydra composes fairseq's settings in a third of the time, which is most of that of a short command."""
 
 import copy
+import dataclasses
 import functools
 import sys
 
@@ -20,3 +21,33 @@ def quicken() -> None:
     # It reads the source of every caller to find that fairseq calls it.
     found, name = sys.modules["hydra.initialize"], "detect_calling_file_or_module_from_stack_frame"
     setattr(found, name, functools.cache(getattr(found, name)))
+    _keep_groups()
+
+
+def _keep_groups() -> None:
+    """Read the files of settings once for each choice of groups, such as that of an optimizer."""
+    from hydra._internal import config_loader_impl
+
+    find, kept = config_loader_impl.create_defaults_list, {}
+
+    def quick(repo, config_name, overrides_list, **options):
+        groups, values = [], []
+        for override in overrides_list:
+            is_group = repo.group_exists(override.key_or_group) and not isinstance(override.value(), dict)
+            (groups if is_group else values).append(override)
+        places = (source.path for source in repo.get_sources())
+        key = config_name, *places, *(override.input_line for override in groups), *options.values()
+        if key not in kept:
+            kept[key] = find(repo, config_name, groups, **options)
+        return dataclasses.replace(kept[key], config_overrides=values)
+
+    config_loader_impl.create_defaults_list = quick
+    loader, composed = config_loader_impl.ConfigLoaderImpl, {}
+    compose = loader._compose_config_from_defaults_list
+
+    def quick_compose(self, defaults, repo):
+        if id(defaults) not in composed:  # which ``kept`` keeps
+            composed[id(defaults)] = compose(self, defaults, repo)
+        return copy.deepcopy(composed[id(defaults)])
+
+    loader._compose_config_from_defaults_list = quick_compose

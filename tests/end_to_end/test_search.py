@@ -7,15 +7,13 @@ attention; if a search changes the scores, our model at α = 1 is compared with 
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from commands import PLUGIN, here, run
+from commands import PLUGIN, here
 from fairseq import checkpoint_utils, hub_utils
 from fairseq.logging.progress_bar import SimpleProgressBar
-from fairseq.sequence_generator import SequenceGenerator
 
 from user_dir.checkpoints import load_checkpoint, model_settings, save_checkpoint
 from user_dir.models import AdaptivelySparseTransformerModel
@@ -244,7 +242,7 @@ def test_from_pretrained_translates(interactive, few, corpus, ours, monkeypatch)
     assert [told.count(kind) for kind in ("S\t", "H\t", "P\t", "A\t")] == [5, 10, 10, 10]
 
 
-# ------------------------------------------------------------------------------------ validate, export
+# -------------------------------------------------------------------------------------- validate
 
 
 def test_the_loss_of_validate_equals_the_scores_of_generate(generate, few, ours, monkeypatch):
@@ -256,34 +254,3 @@ def test_the_loss_of_validate_equals_the_scores_of_generate(generate, few, ours,
     (stats,) = told
     scores = torch.cat(numbers(generate(ours, "--score-reference")))
     assert stats["nll_loss"] == pytest.approx(-scores.mean().item(), abs=1e-3)
-
-
-EXPORTED = """
-import sys, torch
-torch.set_num_threads(1)
-given = torch.load("given.pt")
-found = torch.jit.load("translator.ts")(given)
-assert not {"fairseq", "user_dir"} & set(sys.modules)
-torch.save([[(one["tokens"], one["score"]) for one in beam] for beam in found], "found.pt")
-"""
-
-
-@pytest.mark.nightly
-def test_exported_search_runs_without_fairseq_and_plugin(few, corpus, ours, tmp_path):
-    """Also without native kernels, which only the plugin loads; step by step, with incremental state."""
-    model = hub(ours, few, corpus)
-    search = SequenceGenerator(model.models, model.tgt_dict, beam_size=4, max_len_b=8)
-    torch.jit.script(search).save(tmp_path / "translator.ts")
-    sources = [model.encode(text) for text in (few / "text.de").read_text().split("\n")[:5]]
-    length = max(len(source) for source in sources)
-    tokens = torch.full((5, length), model.src_dict.pad())
-    for row, source in zip(tokens, sources):
-        row[length - len(source) :] = source
-    given = {"net_input": {"src_tokens": tokens, "src_lengths": torch.tensor([len(s) for s in sources])}}
-    torch.save(given, tmp_path / "given.pt")
-    (tmp_path / "translate.py").write_text(EXPORTED)
-    run(sys.executable, tmp_path / "translate.py", cwd=tmp_path)
-    expected = search(given)
-    for beam, found in zip(expected, torch.load(tmp_path / "found.pt")):
-        assert [tokens.tolist() for tokens, _ in found] == [h["tokens"].tolist() for h in beam]
-        torch.testing.assert_close([score for _, score in found], [h["score"] for h in beam])

@@ -1,8 +1,6 @@
-"""What holds for every translation model: padding, decoding step by step and TorchScript change nothing."""
+"""What holds for every translation model: padding and decoding step by step change nothing."""
 
 from __future__ import annotations
-
-import io
 
 import torch
 from helpers import MODEL_TOLERANCE
@@ -30,13 +28,3 @@ def assert_steps_equal_the_whole(model, sample: dict[str, Tensor]) -> None:
         step, _ = model.decoder(tokens[:, : t + 1], encoder_out=encoded, incremental_state=state)
         real = tokens[:, t] != model.encoder.padding_idx
         torch.testing.assert_close(step[real, 0], whole[real, t], **MODEL_TOLERANCE)
-
-
-def assert_scripted_gives_the_same(model, sample: dict[str, Tensor]) -> None:
-    """So does the compiled model that was saved and loaded."""
-    file = io.BytesIO()
-    torch.jit.save(torch.jit.script(model), file)
-    file.seek(0)
-    with torch.no_grad():
-        found, expected = (outputs(each, sample) for each in (torch.jit.load(file), model))
-    torch.testing.assert_close(found, expected, **MODEL_TOLERANCE)

@@ -9,7 +9,7 @@ from fairseq.models.transformer import TransformerDecoderBase
 from helpers import DENSE, MODEL_TOLERANCE, SMALL, batch, build, loss, parse, translation_task
 
 from user_dir.attention import cpu as cpu_attention
-from user_dir.attention import dispatch
+from user_dir.attention.dense import dense_attention
 from user_dir.attention.normalizers.alpha_entmax import Entmax
 from user_dir.errors import UserError
 
@@ -28,7 +28,7 @@ def taken(monkeypatch):
     """The implementation of each attention call since."""
     calls = []
     kernel = cpu_attention.KERNEL
-    fused, dense = kernel.compute, dispatch.dense_attention
+    fused, dense = kernel.compute, dense_attention
     monkeypatch.setattr(cpu_attention, "MIN_QUERIES", 1)
     monkeypatch.setattr(kernel, "compute", lambda *args: calls.append("fused") or fused(*args))
     monkeypatch.setattr(DENSE, lambda *args: calls.append("dense") or dense(*args))
@@ -110,10 +110,9 @@ def test_weights_are_returned_when_alignment_is_trained():
 
 def test_only_returned_weights_are_computed(monkeypatch):
     asked = []
-    attention = dispatch.dense_attention
     monkeypatch.setattr(
         DENSE,
-        lambda *args: asked.append(args[0].need_weights) or attention(*args),
+        lambda *args: asked.append(args[0].need_weights) or dense_attention(*args),
     )
     model = build("--attention-backend dense").eval()
     outputs(model)

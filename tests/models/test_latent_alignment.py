@@ -1,4 +1,4 @@
-"""The model with ``--latent-alignment``: decoding, TorchScript, training and its flags."""
+"""The model with ``--latent-alignment``: decoding, training and its flags."""
 
 import pytest
 import torch

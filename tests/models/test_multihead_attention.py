@@ -165,20 +165,17 @@ def test_each_head_has_its_alpha():
     assert attention.alpha.a.grad.shape == (HEADS,) and (attention.alpha.a.grad != 0).all()
 
 
-@pytest.mark.parametrize("script", (False, True))
-def test_the_causal_mask_equals_a_triangular_mask(script):
+def test_the_causal_mask_equals_a_triangular_mask():
     attention = learned()
     query, _, _ = inputs("self")
     padding = padding_mask("left", 5)
     triangle = torch.full((5, 5), -INF, dtype=torch.float64).triu(1)
-    candidate = torch.jit.script(attention) if script else attention
     for given in ({"key_padding_mask": padding}, {"need_head_weights": True}):
-        found = candidate(query, query, query, attn_mask=causal_mask(query), **given)
+        found = attention(query, query, query, attn_mask=causal_mask(query), **given)
         expected = attention(query, query, query, attn_mask=triangle, **given)
         torch.testing.assert_close(found, expected, **CLOSE)
-    if not script:
-        masks = ({"attn_mask": mask} for mask in (causal_mask(query), triangle))
-        assert_same(*(with_gradients(attention, query, query, query, **mask) for mask in masks))
+    masks = ({"attn_mask": mask} for mask in (causal_mask(query), triangle))
+    assert_same(*(with_gradients(attention, query, query, query, **mask) for mask in masks))
 
 
 def test_any_other_mask_is_added():

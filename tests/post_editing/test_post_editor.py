@@ -13,7 +13,7 @@ from editors import (
     task,
 )
 from helpers import MODEL_TOLERANCE
-from invariants import assert_scripted_gives_the_same, assert_steps_equal_the_whole
+from invariants import assert_steps_equal_the_whole
 
 from user_dir.errors import UserError
 
@@ -87,11 +87,6 @@ def test_context_attention_starts_from_self_attention(flags):
 @pytest.mark.parametrize("flags", ["", "--drop-sep --share-self-attention"])
 def test_incremental_decoding_equals_teacher_forcing(flags):
     assert_steps_equal_the_whole(build(flags).eval(), batch())
-
-
-@pytest.mark.nightly
-def test_torchscript():
-    assert_scripted_gives_the_same(build("--new-piece-penalty 1.5 --drop-sep").eval(), batch())
 
 
 def test_the_penalty_is_for_pieces_that_are_not_in_the_input():

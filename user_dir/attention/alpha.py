@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor, nn
@@ -152,7 +152,7 @@ class Alpha(nn.Module):
         self.schedule_updates = config.alpha_schedule_updates if config.scheduled else 0
         # fairseq sets it before each update and when it loads a checkpoint for training or inference.
         self.updates = 0
-        self.keys: Optional[List[Tensor]] = None  # of a Dial, while it counts
+        self.keys: Optional[list[Tensor]] = None  # of a Dial, while it counts
         a: Optional[nn.Parameter] = None
         if config.learned:
             a = nn.Parameter(self._initial_a(config))
@@ -213,7 +213,7 @@ class Alpha(nn.Module):
         """Set the number of updates made; called by fairseq."""
         self.updates = num_updates
 
-    def upgrade_state_dict_named(self, state_dict: Dict[str, Any], name: str) -> None:
+    def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:
         """Called by fairseq before loading: α keeps its initial value if the checkpoint has none."""
         for key, value in self.state_dict().items():
             state_dict.setdefault(f"{name}.{key}", value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
-from typing import Optional
 
 import torch
 from torch import Tensor
@@ -37,7 +36,7 @@ kernels = NativeKernels(
 
 
 @constant_in_graphs
-def unavailable() -> Optional[str]:
+def unavailable() -> str | None:
     """Why the kernel is not available; None if it is."""
     if has_native("cpu") and kernels.available():
         return None
@@ -54,7 +53,7 @@ class CpuAttention(FusedKernel):
     unavailable = staticmethod(unavailable)
     operator, seeds, dtypes, parts_dtype = "attention_cpu", 2**62, STORAGE, torch.float64
 
-    def unsupported(self, inputs: AttentionInputs) -> Optional[str]:
+    def unsupported(self, inputs: AttentionInputs) -> str | None:
         """See the base class."""
         attn_mask = inputs.attn_mask
         if attn_mask is not None and attn_mask.shape != (inputs.query.size(-2), inputs.key.size(-2)):
@@ -73,7 +72,7 @@ class CpuAttention(FusedKernel):
 
     def forward(
         self, inputs: KernelInputs, need_weights: bool, save: bool, fixed_sizes: bool = False
-    ) -> tuple[Tensor, Optional[Tensor], Saved]:
+    ) -> tuple[Tensor, Tensor | None, Saved]:
         """Saves solutions, columns, counts, support and its keys; see the base class."""
         query, key, value = inputs[:3]
         dtype, keys = working_dtype(query.dtype), key.size(2)
@@ -105,7 +104,7 @@ class CpuAttention(FusedKernel):
         inputs: KernelInputs,
         saved: Saved,
         grad: Tensor,
-        grad_weights: Optional[Tensor],
+        grad_weights: Tensor | None,
         need_alpha: bool,
     ) -> Gradients:
         """See the base class."""
@@ -136,7 +135,7 @@ def _tiles(query: Tensor) -> tuple[int, int, int, int]:
     return batch, heads, (queries + lanes - 1) // lanes, lanes
 
 
-def _settings(inputs: KernelInputs) -> tuple[Tensor, Optional[Tensor], Optional[Tensor]]:
+def _settings(inputs: KernelInputs) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """α and masks as the kernel reads them."""
     padding, added = (None if mask is None else mask.contiguous() for mask in inputs[4:6])
     return inputs.alpha.to(torch.float64).contiguous(), padding, added

@@ -1,8 +1,6 @@
-"""Attention that materialises its weights: takes all arguments, on any device; TorchScript can compile it."""
+"""Attention that materialises its weights: takes all arguments, on any device."""
 
 from __future__ import annotations
-
-from typing import Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +8,7 @@ from torch import Tensor
 
 from ..entmax import entmax
 from ..entmax.checks import hide
-from ..entmax.reference import entmax_forward, working_dtype
+from ..entmax.reference import working_dtype
 from .inputs import AttentionInputs, Backend
 
 
@@ -19,25 +17,19 @@ class Dense(Backend):
 
     name = "dense"
 
-    def compute(self, inputs: AttentionInputs) -> Tuple[Tensor, Optional[Tensor]]:
+    def compute(self, inputs: AttentionInputs) -> tuple[Tensor, Tensor | None]:
         """See the base class."""
         return dense_attention(inputs)
 
 
-def dense_attention(inputs: AttentionInputs) -> Tuple[Tensor, Optional[Tensor]]:
+def dense_attention(inputs: AttentionInputs) -> tuple[Tensor, Tensor | None]:
     """Attention, with the arguments and results of :func:`.dispatch.attention`."""
     query, key, value = widened(inputs.query, inputs.key, inputs.value)
     scores = attention_scores(query, key, inputs.key_padding_mask, inputs.attn_mask, inputs.causal)
-    alpha = inputs.alpha
-    if torch.jit.is_scripting():  # TorchScript has no autograd functions
-        assert isinstance(alpha, Tensor)
-        weights = entmax_forward(scores, alpha)
-    else:
-        weights = entmax(scores, alpha)
-    return weighted_values(weights, value, inputs)
+    return weighted_values(entmax(scores, inputs.alpha), value, inputs)
 
 
-def widened(query: Tensor, key: Tensor, value: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+def widened(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values in the dtype in which to compute."""
     if query.is_cuda:  # GPUs multiply half precision with sums in float32
         return query, key, value
@@ -45,9 +37,7 @@ def widened(query: Tensor, key: Tensor, value: Tensor) -> Tuple[Tensor, Tensor, 
     return query.to(working), key.to(working), value.to(working)
 
 
-def weighted_values(
-    weights: Tensor, value: Tensor, inputs: AttentionInputs
-) -> Tuple[Tensor, Optional[Tensor]]:
+def weighted_values(weights: Tensor, value: Tensor, inputs: AttentionInputs) -> tuple[Tensor, Tensor | None]:
     """Values (B, H, T, D) by weights (B, H, T, S), after dropout; and the weights, if needed."""
     dropout, dtype = inputs.dropout, inputs.query.dtype
     output = torch.matmul(F.dropout(weights, dropout) if dropout > 0.0 else weights, value)
@@ -57,8 +47,8 @@ def weighted_values(
 def attention_scores(
     query: Tensor,
     key: Tensor,
-    key_padding_mask: Optional[Tensor] = None,
-    attn_mask: Optional[Tensor] = None,
+    key_padding_mask: Tensor | None = None,
+    attn_mask: Tensor | None = None,
     causal: bool = False,
 ) -> Tensor:
     """QKᵀ/√D, −∞ where masked: (B, H, T, S); arguments as for :func:`.dispatch.attention`."""

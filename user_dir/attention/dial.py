@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Optional
 
 import torch
 from torch import Tensor, distributed
@@ -11,7 +10,7 @@ from torch import Tensor, distributed
 from .alpha import Alpha
 
 
-def keys_per_query(weights: Tensor, key_padding_mask: Optional[Tensor] = None) -> Tensor:
+def keys_per_query(weights: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
     """The number of keys with a weight above 0, mean over the queries of a batch: (H,) in float64.
 
     Args:
@@ -55,8 +54,8 @@ class Dial:
         if not self.parameters:
             raise ValueError("keys per query are set by learned α's, and there are none")
         self.target, self.max_loss = target, max_loss
-        self.loss: Optional[float] = None  # the running loss
-        self.dense_loss: Optional[float] = None
+        self.loss: float | None = None  # the running loss
+        self.dense_loss: float | None = None
         for a in self.parameters.values():
             a.requires_grad_(False)
 

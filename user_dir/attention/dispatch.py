@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Optional, Tuple, Union
-
 import torch
 from torch import Tensor
 
 from . import cpu, triton
-from .dense import Dense, dense_attention
+from .dense import Dense
 from .inputs import AttentionInputs, Backend, check_inputs
 
-TABLE: Tuple[Backend, ...] = (cpu.KERNEL, triton.KERNEL, Dense())
+TABLE: tuple[Backend, ...] = (cpu.KERNEL, triton.KERNEL, Dense())
 """All backends. ``auto`` takes the first that is preferred; the last one takes all arguments."""
 
 BACKENDS = ("auto", *dict.fromkeys(each.name for each in TABLE))
@@ -21,14 +19,14 @@ def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    alpha: Union[float, Tensor],
-    key_padding_mask: Optional[Tensor] = None,
-    attn_mask: Optional[Tensor] = None,
+    alpha: float | Tensor,
+    key_padding_mask: Tensor | None = None,
+    attn_mask: Tensor | None = None,
     causal: bool = False,
     dropout: float = 0.0,
     need_weights: bool = False,
     backend: str = "auto",
-) -> Tuple[Tensor, Optional[Tensor]]:
+) -> tuple[Tensor, Tensor | None]:
     """Scaled dot-product attention with α-entmax: entmax(QKᵀ/√D) V.
 
     Args:
@@ -56,8 +54,6 @@ def attention(
         ValueError: shapes, dtypes, α, ``dropout`` or the backend do not fit; the message says which. On a GPU
             an invalid α tensor gives NaN instead.
 
-    In TorchScript it is always dense, α must be a tensor, and only the backend is checked.
-
     Source: Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762), equation 1, with the α-entmax of Correia
     et al. 2019 (https://arxiv.org/abs/1909.00015) instead of softmax.
     """
@@ -67,16 +63,8 @@ def attention(
     return attend(given, backend)
 
 
-def attend(inputs: AttentionInputs, backend: str) -> Tuple[Tensor, Optional[Tensor]]:
+def attend(inputs: AttentionInputs, backend: str) -> tuple[Tensor, Tensor | None]:
     """:func:`attention`, with its arguments as one."""
-    if not torch.jit.is_scripting():
-        return _attend(inputs, backend)
-    if backend != "auto" and backend != "dense":
-        raise ValueError("in TorchScript the attention backend must be auto or dense, not " + backend)
-    return dense_attention(inputs)
-
-
-def _attend(inputs: AttentionInputs, backend: str) -> Tuple[Tensor, Optional[Tensor]]:
     check_inputs(inputs)
     device = inputs.query.device.type
     if backend == "auto":
@@ -103,6 +91,6 @@ def _backend(name: str, device: str) -> Backend:
     )
 
 
-def unavailable(name: str, device: str) -> Optional[str]:
+def unavailable(name: str, device: str) -> str | None:
     """Why a backend cannot be used on a type of device, such as ``cpu``; None if it can."""
     return None if name == "auto" else _backend(name, device).unavailable()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Optional, get_type_hints
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor
@@ -14,12 +14,12 @@ from ..entmax.reference import working_dtype
 from .inputs import AttentionInputs, Backend, KernelInputs
 
 ONCE = "fused attention cannot be differentiated twice; use the attention backend dense"
-_TYPES = {Tensor: "Tensor", Optional[Tensor]: "Tensor?", bool: "bool", float: "float"}
+_TYPES = {Tensor: "Tensor", Tensor | None: "Tensor?", bool: "bool", float: "float"}
 _SCHEMA = ", ".join(f"{_TYPES[kind]} {name}" for name, kind in get_type_hints(KernelInputs).items())
 _TENSORS = 6  # the first so many fields of KernelInputs
 
-Saved = tuple[Optional[Tensor], ...]
-Gradients = tuple[Tensor, Tensor, Tensor, Optional[Tensor]]
+Saved = tuple[Tensor | None, ...]
+Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None]
 """Those of queries, keys and values, and parts (B, H, …) whose sum is that of α, if it is needed."""
 
 
@@ -56,7 +56,7 @@ class FusedKernel(Backend):
 
     def forward(
         self, inputs: KernelInputs, need_weights: bool, save: bool, fixed_sizes: bool = False
-    ) -> tuple[Tensor, Optional[Tensor], Saved]:
+    ) -> tuple[Tensor, Tensor | None, Saved]:
         """Output (T, B, H, D), weights (B, H, T, S) if needed, and what the backward needs if ``save``.
 
         Rows of queries, keys and values are contiguous. ``fixed_sizes``: save what :meth:`saved_like` gives.
@@ -68,7 +68,7 @@ class FusedKernel(Backend):
         inputs: KernelInputs,
         saved: Saved,
         grad: Tensor,
-        grad_weights: Optional[Tensor],
+        grad_weights: Tensor | None,
         need_alpha: bool,
     ) -> Gradients:
         """The gradients, given those of output and weights."""
@@ -78,7 +78,7 @@ class FusedKernel(Backend):
         """An empty tensor (B, …) like what ``forward`` saves if ``fixed_sizes``."""
         raise NotImplementedError
 
-    def unsupported(self, inputs: AttentionInputs) -> Optional[str]:
+    def unsupported(self, inputs: AttentionInputs) -> str | None:
         """See the base class."""
         query, key, value, alpha, *_ = inputs
         if exporting_to_onnx():
@@ -95,7 +95,7 @@ class FusedKernel(Backend):
             return f"alpha has the shape {tuple(alpha.shape)}, not one entry per head"
         return super().unsupported(inputs)
 
-    def compute(self, given: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
+    def compute(self, given: AttentionInputs) -> tuple[Tensor, Tensor | None]:
         """See the base class; by the operators where tensors are not plain."""
         query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights = given
         learned = alpha if isinstance(alpha, Tensor) else None
@@ -137,7 +137,7 @@ class FusedKernel(Backend):
         saved = self.saved_like(inputs) if save else None
         return in_heads(empty_output(query)), _or_nothing(weights, query), _or_nothing(saved, query)
 
-    def _gradients(self, ctx: Any, grad: Optional[Tensor], grad_weights: Optional[Tensor], _: Any) -> tuple:
+    def _gradients(self, ctx: Any, grad: Tensor | None, grad_weights: Tensor | None, _: Any) -> tuple:
         *tensors, seed, saved = ctx.saved_tensors
         if not ctx.save:
             raise RuntimeError("fused attention was called under torch.no_grad")
@@ -166,7 +166,7 @@ class _Attention(torch.autograd.Function):
     """Autograd function around the kernels, for plain tensors."""
 
     @staticmethod
-    def forward(ctx: Any, kernel: FusedKernel, *given: Any) -> tuple[Tensor, Optional[Tensor]]:
+    def forward(ctx: Any, kernel: FusedKernel, *given: Any) -> tuple[Tensor, Tensor | None]:
         """Output (T, B, H, D), since a view that is returned cannot be modified in place; and weights."""
         *arguments, need_weights = given
         inputs = KernelInputs(*arguments)
@@ -177,7 +177,7 @@ class _Attention(torch.autograd.Function):
         return output, weights
 
     @staticmethod
-    def backward(ctx: Any, grad: Optional[Tensor], grad_weights: Optional[Tensor]) -> tuple:
+    def backward(ctx: Any, grad: Tensor | None, grad_weights: Tensor | None) -> tuple:
         """Gradients of queries, keys, values and α."""
         if torch.is_grad_enabled():  # by create_graph
             raise RuntimeError(ONCE)
@@ -209,7 +209,7 @@ def _with_dense_rows(given: Any) -> KernelInputs:
     return KernelInputs(dense_rows(query), dense_rows(key), dense_rows(value), *others)
 
 
-def _or_nothing(tensor: Optional[Tensor], like: Tensor) -> Tensor:
+def _or_nothing(tensor: Tensor | None, like: Tensor) -> Tensor:
     return tensor if tensor is not None else like.new_empty(like.size(0), 0)
 
 

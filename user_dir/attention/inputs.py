@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Tuple, Union
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -10,14 +10,14 @@ from ..entmax.checks import check_causal, check_masks, check_number
 
 
 class AttentionInputs(NamedTuple):
-    """Arguments of :func:`.dispatch.attention`, as a named tuple, which TorchScript knows."""
+    """Arguments of :func:`.dispatch.attention`."""
 
     query: Tensor  # (B, H, T, D)
     key: Tensor  # (B, H, S, D)
     value: Tensor  # (B, H, S, D)
-    alpha: Union[float, Tensor]  # a number, or (H, 1, 1), or (1, 1, 1)
-    key_padding_mask: Optional[Tensor] = None  # (B, S)
-    attn_mask: Optional[Tensor] = None  # (T, S)
+    alpha: float | Tensor  # a number, or (H, 1, 1), or (1, 1, 1)
+    key_padding_mask: Tensor | None = None  # (B, S)
+    attn_mask: Tensor | None = None  # (T, S)
     causal: bool = False
     dropout: float = 0.0
     need_weights: bool = False
@@ -30,11 +30,11 @@ class KernelInputs(NamedTuple):
     key: Tensor
     value: Tensor
     alpha: Tensor  # a single number, or (H, 1, 1)
-    key_padding_mask: Optional[Tensor]  # (B, S), boolean
-    attn_mask: Optional[Tensor]  # (T, S), added to the scores
+    key_padding_mask: Tensor | None  # (B, S), boolean
+    attn_mask: Tensor | None  # (T, S), added to the scores
     causal: bool
     dropout: float
-    seed: Optional[Tensor]  # of dropout, a single number; None without dropout
+    seed: Tensor | None  # of dropout, a single number; None without dropout
 
 
 def check_inputs(inputs: AttentionInputs) -> None:
@@ -65,13 +65,13 @@ class Backend:
     """
 
     name = ""
-    device: Optional[str] = None
+    device: str | None = None
 
-    def unavailable(self) -> Optional[str]:
+    def unavailable(self) -> str | None:
         """Why it cannot be used in this process; None if it can."""
         return None
 
-    def unsupported(self, inputs: AttentionInputs) -> Optional[str]:
+    def unsupported(self, inputs: AttentionInputs) -> str | None:
         """Why it cannot compute these, :meth:`unavailable` or not; None if it can."""
         return self.unavailable()
 
@@ -79,6 +79,6 @@ class Backend:
         """Whether ``auto`` uses it for these, rather than a backend further down the table."""
         return self.unsupported(inputs) is None
 
-    def compute(self, inputs: AttentionInputs) -> Tuple[Tensor, Optional[Tensor]]:
+    def compute(self, inputs: AttentionInputs) -> tuple[Tensor, Tensor | None]:
         """The results of :func:`.dispatch.attention`, which turns autocast off for tensors of one dtype."""
         raise NotImplementedError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Tuple, Union
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -44,12 +44,12 @@ class EntmaxAttention(nn.MultiheadAttention):
         bias: bool = True,
         add_bias_kv: bool = False,
         add_zero_attn: bool = False,
-        kdim: Optional[int] = None,
-        vdim: Optional[int] = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
         batch_first: bool = False,
         device: Any = None,
-        dtype: Optional[torch.dtype] = None,
-        alpha: Union[float, AlphaConfig, None] = None,
+        dtype: torch.dtype | None = None,
+        alpha: float | AlphaConfig | None = None,
     ) -> None:
         if add_bias_kv or add_zero_attn:
             raise ValueError("EntmaxAttention takes neither add_bias_kv nor add_zero_attn")
@@ -68,7 +68,7 @@ class EntmaxAttention(nn.MultiheadAttention):
 
     @classmethod
     def from_multihead_attention(
-        cls, layer: nn.MultiheadAttention, alpha: Union[float, AlphaConfig, None] = None
+        cls, layer: nn.MultiheadAttention, alpha: float | AlphaConfig | None = None
     ) -> EntmaxAttention:
         """A layer with the very parameters of another, which optimizers may already have, and with an α."""
         sizes = layer.embed_dim, layer.num_heads, layer.dropout
@@ -86,12 +86,12 @@ class EntmaxAttention(nn.MultiheadAttention):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        key_padding_mask: Optional[Tensor] = None,
+        key_padding_mask: Tensor | None = None,
         need_weights: bool = True,
-        attn_mask: Optional[Tensor] = None,
+        attn_mask: Tensor | None = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
-    ) -> Tuple[Tensor, Optional[Tensor]]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Attend from ``query`` to ``key`` and ``value``.
 
         Args:
@@ -128,9 +128,9 @@ class EntmaxAttention(nn.MultiheadAttention):
             weights = None if weights is None else weights.squeeze(0)
         return output, weights
 
-    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> List[Tensor]:
+    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
         """Queries, keys and values in heads, (B, H, T or S, D)."""
-        weights: Tuple[Tensor, ...] = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        weights: tuple[Tensor, ...] = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         if self.in_proj_weight is not None:
             weights = self.in_proj_weight.chunk(3)
         biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
@@ -141,9 +141,7 @@ class EntmaxAttention(nn.MultiheadAttention):
             projected.append(x.transpose(1, 2) if self.batch_first else x.permute(1, 2, 0, 3))
         return projected
 
-    def _masks(
-        self, padding: Optional[Tensor], mask: Optional[Tensor]
-    ) -> Tuple[Optional[Tensor], Optional[Tensor]]:
+    def _masks(self, padding: Tensor | None, mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         """A boolean key padding mask and an attn_mask, either of them None where nothing is masked by it."""
         if mask is not None and mask.dim() == 3:
             mask = mask.unflatten(0, (-1, self.num_heads))
@@ -157,7 +155,7 @@ class EntmaxAttention(nn.MultiheadAttention):
         added = padding[:, None, None, :]
         return None, added if mask is None else as_numbers(mask, padding.dtype) + added
 
-    def _nested(self, query: Tensor, self_attention: bool, is_causal: bool) -> Tuple[Tensor, None]:
+    def _nested(self, query: Tensor, self_attention: bool, is_causal: bool) -> tuple[Tensor, None]:
         """Self-attention in a nested tensor, which TransformerEncoder makes of padded input in evaluation."""
         if not self_attention or not self.batch_first:
             raise ValueError("nested tensors need batch_first, self-attention, no masks and no weights")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Optional
 
 import torch
 from torch import Tensor
@@ -54,18 +53,15 @@ def check_targets(target: Tensor, size: int, ignore_index: int) -> None:
 
 
 def check_mask(attn_mask: Tensor) -> None:
-    """Raise ValueError unless a mask is boolean or floating; TorchScript can compile it.
+    """Raise ValueError unless a mask is boolean or floating.
 
     An integer mask is usually meant to be boolean, but would be added to the scores.
     """
     if attn_mask.dtype != torch.bool and not attn_mask.is_floating_point():
-        kind = "an integer or complex dtype" if torch.jit.is_scripting() else str(attn_mask.dtype)
-        raise ValueError("the attn_mask must be boolean or floating, not " + kind)
+        raise ValueError(f"the attn_mask must be boolean or floating, not {attn_mask.dtype}")
 
 
-def check_masks(
-    key_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor], shape: tuple[int, ...]
-) -> None:
+def check_masks(key_padding_mask: Tensor | None, attn_mask: Tensor | None, shape: tuple[int, ...]) -> None:
     """Raise ValueError unless masks fit scores (B, H, T, S), and their dtypes have a meaning.
 
     Numbers in a padding mask may be added to the scores, or be 1 for a token as in Hugging Face's models.
@@ -94,7 +90,7 @@ def as_numbers(attn_mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def check_causal(causal: bool, queries: int, keys: int) -> None:
-    """Raise ValueError if a causal mask is asked for, but T ≠ S; TorchScript can compile it.
+    """Raise ValueError if a causal mask is asked for, but T ≠ S.
 
     It could begin at the first key or end at the last one, and software differs in which.
     """
@@ -104,11 +100,11 @@ def check_causal(causal: bool, queries: int, keys: int) -> None:
 
 def hide(
     scores: Tensor,
-    key_padding_mask: Optional[Tensor] = None,
-    attn_mask: Optional[Tensor] = None,
+    key_padding_mask: Tensor | None = None,
+    attn_mask: Tensor | None = None,
     causal: bool = False,
 ) -> Tensor:
-    """Set attention scores to −inf where a query must not attend to a key; TorchScript can compile it.
+    """Set attention scores to −inf where a query must not attend to a key.
 
     Args:
         scores: (B, H, T, S).

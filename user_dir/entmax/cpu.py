@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
-from typing import Optional
 
 import torch
 from torch import Tensor
@@ -48,7 +47,7 @@ def entmax_forward(scores: Tensor, alpha: Tensor, dim: int = -1) -> Tensor:
 
 def entmax_backward(
     weights: Tensor, alpha: Tensor, grad: Tensor, dim: int = -1, need_alpha: bool = True
-) -> tuple[Tensor, Optional[Tensor]]:
+) -> tuple[Tensor, Tensor | None]:
     """Gradients of the scores and of α from the weights; see :func:`reference.entmax_backward`."""
     if weights.numel() == 0:
         return torch.zeros_like(weights), torch.zeros_like(alpha) if need_alpha else None

@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, Optional, Union
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from .reference import working_dtype
 from .rows import as_rows, from_rows
 
 
-def entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int = -1) -> Tensor:
+def entmax(scores: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
     """Compute α-entmax of ``scores`` along ``dim``: softmax at α = 1, sparsemax at α = 2.
 
     Args:
@@ -99,7 +99,7 @@ def has_native(device: str) -> bool:
     return native_for(device) is not None
 
 
-def native_for(device: str) -> Optional[ModuleType]:
+def native_for(device: str) -> ModuleType | None:
     """The module of compiled code for a device type, ``cpu`` or ``triton``; None if there is none.
 
     Raises:
@@ -114,7 +114,7 @@ def native_for(device: str) -> Optional[ModuleType]:
 
 
 @functools.cache
-def _native(device: str) -> Optional[ModuleType]:
+def _native(device: str) -> ModuleType | None:
     if device == "cpu" and cpu.kernels.available():
         return cpu
     if device == "cuda" and importlib.util.find_spec("triton") is not None:
@@ -152,12 +152,12 @@ class Entmax(torch.autograd.Function):
         return weights
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Optional[Tensor], ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of scores and α; see :func:`reference.entmax_backward`."""
         return *_gradients(ctx, grad), None, None
 
 
-def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Optional[Tensor]]:
+def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None]:
     weights, alpha = ctx.saved_tensors
     given = weights, alpha, grad, ctx.dim, ctx.needs_input_grad[1]
     if torch.is_grad_enabled() or transformed():  # torch itself differentiates the plain formula again

@@ -7,8 +7,6 @@ averages over the others.
 
 from __future__ import annotations
 
-from typing import Optional, Union
-
 from torch import Tensor, nn
 
 from .loss import entmax_loss
@@ -17,29 +15,29 @@ from .op import entmax
 MEAN = "elementwise_mean"
 
 
-def sparsemax(X: Tensor, dim: int = -1, k: Optional[int] = None) -> Tensor:
+def sparsemax(X: Tensor, dim: int = -1, k: int | None = None) -> Tensor:
     """α-entmax with α = 2."""
     return entmax(X, 2.0, dim)
 
 
-def entmax15(X: Tensor, dim: int = -1, k: Optional[int] = None) -> Tensor:
+def entmax15(X: Tensor, dim: int = -1, k: int | None = None) -> Tensor:
     """α-entmax with α = 1.5."""
     return entmax(X, 1.5, dim)
 
 
 def entmax_bisect(
-    X: Tensor, alpha: Union[float, Tensor] = 1.5, dim: int = -1, n_iter: int = 50, ensure_sum_one: bool = True
+    X: Tensor, alpha: float | Tensor = 1.5, dim: int = -1, n_iter: int = 50, ensure_sum_one: bool = True
 ) -> Tensor:
     """α-entmax; an ``alpha`` tensor broadcasts against ``X`` with size 1 at ``dim``."""
     return entmax(X, alpha, dim)
 
 
-def sparsemax_loss(X: Tensor, target: Tensor, k: Optional[int] = None) -> Tensor:
+def sparsemax_loss(X: Tensor, target: Tensor, k: int | None = None) -> Tensor:
     """The α-entmax loss with α = 2 of each target (N,), for scores (N, V)."""
     return entmax_loss(X, target, 2.0)
 
 
-def entmax15_loss(X: Tensor, target: Tensor, k: Optional[int] = None) -> Tensor:
+def entmax15_loss(X: Tensor, target: Tensor, k: int | None = None) -> Tensor:
     """The α-entmax loss with α = 1.5 of each target (N,), for scores (N, V)."""
     return entmax_loss(X, target, 1.5)
 
@@ -52,7 +50,7 @@ def entmax_bisect_loss(X: Tensor, target: Tensor, alpha: float = 1.5, n_iter: in
 class EntmaxBisect(nn.Module):
     """:func:`entmax_bisect` as a module."""
 
-    def __init__(self, alpha: Union[float, Tensor] = 1.5, dim: int = -1, n_iter: int = 50) -> None:
+    def __init__(self, alpha: float | Tensor = 1.5, dim: int = -1, n_iter: int = 50) -> None:
         super().__init__()
         self.alpha, self.dim = alpha, dim
 
@@ -64,14 +62,14 @@ class EntmaxBisect(nn.Module):
 class Sparsemax(EntmaxBisect):
     """:func:`sparsemax` as a module."""
 
-    def __init__(self, dim: int = -1, k: Optional[int] = None) -> None:
+    def __init__(self, dim: int = -1, k: int | None = None) -> None:
         super().__init__(2.0, dim)
 
 
 class Entmax15(EntmaxBisect):
     """:func:`entmax15` as a module."""
 
-    def __init__(self, dim: int = -1, k: Optional[int] = None) -> None:
+    def __init__(self, dim: int = -1, k: int | None = None) -> None:
         super().__init__(1.5, dim)
 
 
@@ -80,7 +78,7 @@ class SparsemaxLoss(nn.Module):
 
     alpha = 2.0
 
-    def __init__(self, k: Optional[int] = None, ignore_index: int = -100, reduction: str = MEAN) -> None:
+    def __init__(self, k: int | None = None, ignore_index: int = -100, reduction: str = MEAN) -> None:
         super().__init__()
         if reduction not in (MEAN, "sum", "none"):
             raise ValueError(f"reduction must be {MEAN}, sum or none, not {reduction}")

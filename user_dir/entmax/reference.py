@@ -25,17 +25,16 @@ def working_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def entmax_forward(scores: Tensor, alpha: Tensor, dim: int = -1) -> Tensor:
-    """Compute the weights α-entmax(scores) along ``dim``, without autograd; TorchScript can compile it.
+    """Compute the weights α-entmax(scores) along ``dim``, without autograd.
 
     Args:
         scores: any shape; a score of −inf gets weight 0.
-        alpha: ≥ 1 (checked except in TorchScript), broadcasts against ``scores``, size 1 at ``dim``.
+        alpha: ≥ 1 (checked), broadcasts against ``scores``, size 1 at ``dim``.
 
     Returns:
         Weights of the shape and dtype of ``scores``; rows that are all −inf are all zeros.
     """
-    if not torch.jit.is_scripting():
-        check_range(alpha)
+    check_range(alpha)
     if scores.numel() == 0:
         return torch.zeros_like(scores)
     dtype = working_dtype(scores.dtype)

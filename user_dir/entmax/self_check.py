@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 _verdicts: dict[tuple, bool] = {}
 
 
-def passes(name: str, problems: Callable[..., Problems], device: torch.device, *kind: Any) -> Optional[bool]:
+def passes(name: str, problems: Callable[..., Problems], device: torch.device, *kind: Any) -> bool | None:
     """Whether a kernel computes what plain torch does, found out once per process for each kind of call.
 
     ``kind`` is the dtype, and what else the problems depend on. None while a CUDA graph is captured, which

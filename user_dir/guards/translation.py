@@ -4,7 +4,6 @@ All versions are affected by each unless something else is said.
 """
 
 import math
-from typing import Optional
 
 import torch
 from fairseq.ngram_repeat_block import NGramRepeatBlock
@@ -13,16 +12,6 @@ from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithA
 from torch import Tensor
 
 from . import around
-
-
-def install() -> None:
-    """Replace steps of the search, in Python and in TorchScript."""
-    BeamSearch.step_of_fairseq = BeamSearch.step
-    BeamSearch.step = torch.jit.export(_step)
-    Sampling.step_of_fairseq = Sampling.step
-    Sampling.step = torch.jit.export(_sampling_step)
-    NGramRepeatBlock._no_repeat_ngram = _no_repeat_ngram
-
 
 # ---------------------------------------------------------------------------------- exhausted beams
 # A model with sparse outputs gives a probability of exactly 0 to most continuations. fairseq never ends a
@@ -36,54 +25,37 @@ def install() -> None:
 IMPOSSIBLE = -1e6
 
 
-def _step(
-    self,
-    step: int,
-    lprobs: Tensor,
-    scores: Optional[Tensor],
-    prev_output_tokens: Optional[Tensor] = None,
-    original_batch_idxs: Optional[Tensor] = None,
-    candidate_multiple: int = 2,
-):
+@around(BeamSearch, "step")
+def end_exhausted(take_step, self, step: int, lprobs: Tensor, scores: Tensor | None, *others, **options):
     """As fairseq's, except that if no candidate of a sentence has a probability, all its hypotheses end."""
-    found, tokens, beams = self.step_of_fairseq(
-        step, lprobs, scores, prev_output_tokens, original_batch_idxs, candidate_multiple
-    )
-    exhausted = found[:, 0] == -float("inf")  # candidates are sorted
-    if bool(exhausted.any()):
-        bsz, beam_size, _ = lprobs.size()
-        before = torch.zeros([bsz, beam_size], dtype=lprobs.dtype, device=lprobs.device)
+    found, tokens, beams = take_step(self, step, lprobs, scores, *others, **options)
+    exhausted = found[:, 0] == -math.inf  # candidates are sorted
+    if exhausted.any():
+        before = torch.zeros_like(lprobs[:, :, 0])
         if scores is not None and step > 0:
-            before = scores[:, :, step - 1].to(lprobs.dtype).clamp(min=-1e6)
+            before = scores[:, :, step - 1].to(lprobs.dtype).clamp(min=IMPOSSIBLE)
         order = before.argsort(dim=1, descending=True)
-        width = min(beam_size, found.size(1))
-        ended = torch.full_like(found, -float("inf"))
-        ended[:, :width] = (before.gather(1, order) - 1e6)[:, :width]
+        width = min(lprobs.size(1), found.size(1))
+        ended = torch.full_like(found, -math.inf)
+        ended[:, :width] = (before.gather(1, order) + IMPOSSIBLE)[:, :width]
         parents = torch.zeros_like(beams)
         parents[:, :width] = order[:, :width]
         rows = exhausted.unsqueeze(1)
         found = torch.where(rows, ended, found)
-        tokens = torch.where(rows, torch.full_like(tokens, self.eos), tokens)
+        tokens = tokens.masked_fill(rows, self.eos)
         beams = torch.where(rows, parents, beams)
     return found, tokens, beams
 
 
-def _sampling_step(
-    self,
-    step: int,
-    lprobs: Tensor,
-    scores: Tensor,
-    prev_output_tokens: Optional[Tensor] = None,
-    original_batch_idxs: Optional[Tensor] = None,
-):
+@around(Sampling, "step")
+def end_dead(take_step, self, step: int, lprobs: Tensor, *others):
     """As fairseq's, except that a hypothesis none of whose continuations has a probability ends."""
-    dead = (lprobs == -float("inf")).all(2)
-    if not bool(dead.any()):
-        return self.step_of_fairseq(step, lprobs, scores, prev_output_tokens, original_batch_idxs)
-    lprobs = lprobs.clone()
-    lprobs[:, :, self.eos] = torch.where(dead, torch.zeros_like(lprobs[:, :, 0]), lprobs[:, :, self.eos])
-    found, tokens, beams = self.step_of_fairseq(step, lprobs, scores, prev_output_tokens, original_batch_idxs)
-    return found - 1e6 * dead.to(found.dtype).gather(1, beams), tokens, beams
+    dead = (lprobs == -math.inf).all(2)
+    if dead.any():
+        lprobs = lprobs.clone()
+        lprobs[:, :, self.eos].masked_fill_(dead, 0.0)
+    found, tokens, beams = take_step(self, step, lprobs, *others)
+    return found + IMPOSSIBLE * dead.to(found.dtype).gather(1, beams), tokens, beams
 
 
 @around(SequenceGenerator, "generate")
@@ -126,7 +98,8 @@ def align(search, self, models, sample, **kwargs):
 # sentence, too, because the same symbol stands before the first; here it is no part of a translation.
 
 
-def _no_repeat_ngram(self, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int):
+@around(NGramRepeatBlock, "_no_repeat_ngram")
+def forbid_repeated(_, self, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int):
     """See fairseq."""
     if step >= self.no_repeat_ngram_size:
         rows, symbols = repeating(tokens[:, 1 : step + 1], self.no_repeat_ngram_size)

@@ -43,23 +43,19 @@ def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tens
     if logits.dtype != torch.float64:
         logits = logits.float()
     row = row.long()  # torch indexes with no narrower integers than int32
-    if not torch.jit.is_scripting():
-        return log_mixture_operator(logits, weights, row, rows)[0]
-    check_pairs(logits, weights, row, rows)
-    return torch.log(mixture_of(logits, weights, row, rows))
+    return log_mixture_operator(logits, weights, row, rows)[0]
 
 
 def check_pairs(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> None:
-    """Raise ValueError unless a weight and a row belong to each of N logits; TorchScript can compile it.
+    """Raise ValueError unless a weight and a row belong to each of N logits.
 
     The kernel trusts these sizes: it would read and write beyond the ends of shorter tensors. The gradient of
     a weight that is 0 would be 0 / 0.
     """
     shape = logits.shape[:1]
     if logits.dim() != 2 or weights.shape != shape or row.shape != shape:
-        # as lists, which TorchScript can print too
         shapes = f"{list(logits.shape)}, {list(weights.shape)} and {list(row.shape)}"
-        raise ValueError("logits, weights and row must be (N, V), (N,) and (N,), not " + shapes)
+        raise ValueError(f"logits, weights and row must be (N, V), (N,) and (N,), not {shapes}")
     if weights.device != logits.device or row.device != logits.device:
         raise ValueError("logits, weights and row must be on one device")
     if row.is_cuda:  # looking at them would synchronise with the device

@@ -81,7 +81,6 @@ class AlphaLog:
 class SparseHeads:
     """The part of a fairseq model that concerns the α of its heads."""
 
-    # Without annotations, which TorchScript would read.
     alpha_log = None
     resolved = None  # the settings that it was built with
     reported = None  # the last update reported

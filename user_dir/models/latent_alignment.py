@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Tuple
+from typing import Optional
 
 import torch
 from fairseq.models.transformer import TransformerConfig
@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from ..attention import Alpha, AlphaConfig
 from ..attention.dense import attention_scores
 from ..entmax import entmax
-from ..entmax.reference import entmax_forward
 from ..errors import UserError
 from ..latent import log_mixture
 from .layers import AdaptivelySparseDecoder, linear, use_onednn
@@ -69,7 +68,7 @@ class LatentAlignment(nn.Module):
 
     def forward(
         self, state: Tensor, source: Tensor, padding_mask: Optional[Tensor], vocabulary: Tensor
-    ) -> Tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor]:
         """The log-probabilities of the next words, and the distribution over source positions.
 
         Args:
@@ -94,23 +93,20 @@ class LatentAlignment(nn.Module):
 
     def distribution(
         self, state: Tensor, source: Tensor, padding_mask: Optional[Tensor]
-    ) -> Tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor]:
         """π over the candidate positions (B, T, K), and which positions they are (B, T, K)."""
         keys = self.k_proj(source).transpose(0, 1)
         scores = attention_scores(self.q_proj(state).unsqueeze(1), keys.unsqueeze(1), padding_mask)
         limit = scores.size(-1) if self.soft else min(self.top_k, scores.size(-1))
         best, place = scores.topk(limit, dim=-1)  # (B, 1, T, K)
-        if torch.jit.is_scripting():
-            weights = entmax_forward(best, self.alpha().to(best.device))
-        else:
-            weights = entmax(best, self.alpha.value())
-            if self.training:
-                self._record(weights.detach(), limit == scores.size(-1))
+        weights = entmax(best, self.alpha.value())
+        if self.training:
+            self._record(weights.detach(), limit == scores.size(-1))
         return weights.squeeze(1), place.squeeze(1)
 
     def _likelihoods(
         self, state: Tensor, source: Tensor, weights: Tensor, place: Tensor, vocabulary: Tensor
-    ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Where weights are positive, as three indices (N,); and the logits of p(y | h, m_a) there (N, V)."""
         batch, step, candidate = torch.where(weights > 0)
         row = batch * state.size(1) + step
@@ -123,8 +119,6 @@ class LatentAlignment(nn.Module):
     def _logits(self, hidden: Tensor, state: Tensor, vocabulary: Tensor) -> Tensor:
         """Logits (…, V) from the sum of both sides (…, F) and the state (…, C)."""
         x = self.layer_norm(state + self.dropout_module(self.out_proj(torch.relu(hidden))))
-        if torch.jit.is_scripting():
-            return nn.functional.linear(x, vocabulary)
         return linear(x, vocabulary, None)  # by oneDNN where it is faster
 
     def posterior(
@@ -148,7 +142,6 @@ class LatentAlignment(nn.Module):
             weights = joint / joint.sum(2, keepdim=True).clamp_min(1e-30)
         return _at_places(weights, place, source.size(0))
 
-    @torch.jit.unused
     def _record(self, weights: Tensor, complete: bool) -> None:
         """Keep what the log line reports: the share of certified words, and positions per word."""
         positive = weights > 0
@@ -185,17 +178,15 @@ class LatentAlignmentDecoder(AdaptivelySparseDecoder):
     def outputs(
         self,
         x: Tensor,
-        extra: Dict[str, List[Optional[Tensor]]],
-        encoder_out: Optional[Dict[str, List[Tensor]]],
-        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]],
+        extra: dict[str, list[Optional[Tensor]]],
+        encoder_out: Optional[dict[str, list[Tensor]]],
+        incremental_state: Optional[dict[str, dict[str, Optional[Tensor]]]],
     ) -> Tensor:
         """Log-probabilities (B, T, V), and the alignment (B, T, S) as ``attn``."""
-        assert encoder_out is not None
         source, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
         vocabulary = self.output_projection.weight
         x, attention = self.alignment(x, source, padding, vocabulary)
-        attn: List[Optional[Tensor]] = [attention]
-        extra["attn"] = attn
+        extra["attn"] = [attention]
         return x
 
 

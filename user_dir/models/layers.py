@@ -1,9 +1,11 @@
 """fairseq's Transformer encoder, decoder and layers with α-entmax attention, and an α-entmax output."""
 
+from __future__ import annotations
+
 import functools
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +18,6 @@ from torch.utils.checkpoint import checkpoint
 
 from ..entmax import entmax
 from ..entmax.operators import exporting_to_onnx
-from ..entmax.reference import entmax_forward
 from ..errors import UserError, exit_on_user_error
 from .multihead_attention import EntmaxMultiheadAttention, causal_mask
 
@@ -28,16 +29,14 @@ class Linear(nn.Linear):
     """
 
     @classmethod
-    def sharing(cls, layer: nn.Linear) -> "Linear":
+    def sharing(cls, layer: nn.Linear) -> Linear:
         """The layer itself, which is of this class from now on."""
         layer.__class__ = cls
         return layer
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, inputs) → (…, outputs)."""
-        if not torch.jit.is_scripting():
-            return linear(x, self.weight, self.bias)
-        return F.linear(x, self.weight, self.bias)
+        return linear(x, self.weight, self.bias)
 
 
 def use_onednn(model: nn.Module) -> None:
@@ -47,7 +46,7 @@ def use_onednn(model: nn.Module) -> None:
             Linear.sharing(module)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``torch.nn.functional.linear``, by oneDNN if :func:`suits_onednn`."""
     if suits_onednn(x, weight):
         return _Product.apply(x, weight, bias)
@@ -56,13 +55,13 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.has_bias = bias is not None
         return multiply(x.flatten(0, -2), weight, bias).view(*x.shape[:-1], -1)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         rows = grad.flatten(0, -2)
         product = F.linear if torch.is_grad_enabled() else multiply  # oneDNN's has no derivative
@@ -73,7 +72,7 @@ class _Product(torch.autograd.Function):
         return grad_x, grad_weight, rows.sum(0) if ctx.has_bias and needs_bias else None
 
 
-def multiply(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """xWᵀ + b by oneDNN, (R, inputs) → (R, outputs)."""
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
@@ -135,11 +134,7 @@ class AdaptivelySparseDecoderLayer(TransformerDecoderLayerBase):
         self.need_attn = False
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
-        """Leave ``need_attn`` unchanged, unlike fairseq.
-
-        In fairseq every layer then computes weights if one layer's are needed. Also, fairseq may pass None or
-        a string, which TorchScript cannot use as a condition.
-        """
+        """Leave ``need_attn`` unchanged; in fairseq every layer then computes weights if one's are needed."""
 
     def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
         """See fairseq."""
@@ -185,10 +180,7 @@ class OutputNormalizer(nn.Module):
         scores = scores if scores.dtype == torch.float64 else scores.float()
         if alpha == 1.0:
             return torch.log_softmax(scores, -1) if log_probs else torch.softmax(scores, -1)
-        if torch.jit.is_scripting():
-            p = entmax_forward(scores, torch.tensor(alpha, dtype=torch.float64))
-        else:
-            p = entmax(scores, alpha)
+        p = entmax(scores, alpha)
         if not log_probs:
             return p
         zero = p == 0  # of which the logarithm takes ten times as long
@@ -214,12 +206,6 @@ def output_normalizer(args) -> OutputNormalizer:
     return normalizer
 
 
-def _refuse_log_probs() -> None:
-    """End a training by a criterion that needs the logarithm of every probability."""
-    with exit_on_user_error():
-        raise UserError("a model with --output-alpha is trained with --criterion entmax_loss")
-
-
 def _wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
     """Apply activation checkpointing and sharding, as fairseq's encoder and decoder do, and oneDNN."""
     use_onednn(layer)
@@ -233,7 +219,7 @@ def _wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
     return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
 
 
-def layers_of(side: Optional[nn.Module]) -> list[nn.Module]:
+def layers_of(side: nn.Module | None) -> list[nn.Module]:
     """All layers of an encoder or decoder, also under LayerDrop, where iterating drops some; [] for None."""
     return [] if side is None else [side.layers[i] for i in range(len(side.layers))]
 
@@ -248,15 +234,13 @@ class AdaptivelySparseEncoder(TransformerEncoderBase):
     def forward_scriptable(
         self,
         src_tokens,
-        src_lengths: Optional[Tensor] = None,
+        src_lengths: Tensor | None = None,
         return_all_hiddens: bool = False,
-        token_embeddings: Optional[Tensor] = None,
+        token_embeddings: Tensor | None = None,
     ):
         """See fairseq; this one does not wait for the device to say whether there is padding."""
         padding = src_tokens.eq(self.padding_idx)
-        mask: Optional[Tensor] = padding
-        if src_tokens.device.type == "cpu" and not bool(padding.any()):
-            mask = None
+        mask = None if src_tokens.device.type == "cpu" and not padding.any() else padding
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)
         x = (x * (1 - padding.unsqueeze(-1).type_as(x))).transpose(0, 1)
         states = [x] if return_all_hiddens else []
@@ -302,24 +286,15 @@ class AdaptivelySparseDecoder(TransformerDecoderBase):
     def forward(
         self,
         prev_output_tokens,
-        encoder_out: Optional[dict[str, list[Tensor]]] = None,
-        incremental_state: Optional[dict[str, dict[str, Optional[Tensor]]]] = None,
+        encoder_out: dict[str, list[Tensor]] | None = None,
+        incremental_state: dict[str, dict[str, Tensor | None]] | None = None,
         features_only: bool = False,
-        full_context_alignment: bool = False,
-        alignment_layer: Optional[int] = None,
-        alignment_heads: Optional[int] = None,
-        src_lengths: Optional[Any] = None,
+        src_lengths: Tensor | None = None,
         return_all_hiddens: bool = False,
+        **alignment,
     ):
-        """See fairseq; what follows the features is :meth:`outputs`."""
-        x, extra = self.extract_features(
-            prev_output_tokens,
-            encoder_out=encoder_out,
-            incremental_state=incremental_state,
-            full_context_alignment=full_context_alignment,
-            alignment_layer=alignment_layer,
-            alignment_heads=alignment_heads,
-        )
+        """See fairseq; ``alignment`` is for ``extract_features``, whose features go to :meth:`outputs`."""
+        x, extra = self.extract_features(prev_output_tokens, encoder_out, incremental_state, **alignment)
         if not features_only:
             x = self.outputs(x, extra, encoder_out, incremental_state)
         return x, extra
@@ -327,26 +302,27 @@ class AdaptivelySparseDecoder(TransformerDecoderBase):
     def outputs(
         self,
         x: Tensor,
-        extra: dict[str, list[Optional[Tensor]]],
-        encoder_out: Optional[dict[str, list[Tensor]]],
-        incremental_state: Optional[dict[str, dict[str, Optional[Tensor]]]],
+        extra: dict[str, list[Tensor | None]],
+        encoder_out: dict[str, list[Tensor]] | None,
+        incremental_state: dict[str, dict[str, Tensor | None]] | None,
     ) -> Tensor:
         """The model's output (B, T, V) for the features x (B, T, C); may change ``extra``."""
         return self.output_layer(x)
 
     def get_normalized_probs(
         self,
-        net_output: Tuple[Tensor, Optional[Dict[str, List[Optional[Tensor]]]]],
+        net_output: tuple[Tensor, dict[str, list[Tensor | None]] | None],
         log_probs: bool,
-        sample: Optional[Dict[str, Tensor]] = None,
+        sample: dict[str, Tensor] | None = None,
     ):
         """Probabilities or log-probabilities, −∞ outside the support; see fairseq."""
         if self.training and log_probs and self.gives_log_probs:
             return net_output[0]
         if self.output_normalizer.alpha() == 1.0:
-            return self.get_normalized_probs_scriptable(net_output, log_probs, sample)
-        if not torch.jit.is_scripting() and self.training and log_probs:
-            _refuse_log_probs()
+            return super().get_normalized_probs(net_output, log_probs, sample)
+        if self.training and log_probs:
+            with exit_on_user_error():
+                raise UserError("a model with --output-alpha is trained with --criterion entmax_loss")
         return self.output_normalizer(net_output[0], log_probs)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -40,9 +38,9 @@ class LengthScaling(nn.Module):
 
 
 def visible_keys(
-    key_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor], causal: bool, queries: int, key: Tensor
+    key_padding_mask: Tensor | None, attn_mask: Tensor | None, causal: bool, queries: int, key: Tensor
 ) -> Tensor:
-    """The number of keys that each query sees: (B or 1, T or 1), float32; TorchScript can compile it.
+    """The number of keys that each query sees: (B or 1, T or 1), float32.
 
     Args:
         key_padding_mask, attn_mask, causal: as for :func:`~user_dir.attention.attention`.

@@ -1,6 +1,6 @@
 """fairseq's multi-head attention with α-entmax instead of softmax."""
 
-from typing import Dict, Optional, Tuple
+from __future__ import annotations
 
 import torch
 from fairseq.modules import MultiheadAttention
@@ -28,9 +28,9 @@ class EntmaxMultiheadAttention(MultiheadAttention):
     incremental decoding share one code path. There are no keys that see no token (``add_bias_kv`` and
     ``add_zero_attn``), which none of fairseq's Transformers has.
 
-    ``backend`` is that of :func:`~user_dir.attention.attention`. ``fused`` falls back to ``auto`` in
-    TorchScript and when weights are requested, which some kernels do not return. If ``discards_weights``, no
-    weights are returned even if requested: fairseq's decoder always requests them, even if they are not used.
+    ``backend`` is that of :func:`~user_dir.attention.attention`. ``fused`` falls back to ``auto`` when
+    weights are requested, which some kernels do not return. If ``discards_weights``, no weights are returned
+    even if requested: fairseq's decoder always requests them, even if they are not used.
     """
 
     def __init__(self, *args, **kwargs):
@@ -47,15 +47,15 @@ class EntmaxMultiheadAttention(MultiheadAttention):
     def forward(
         self,
         query: Tensor,
-        key: Optional[Tensor],
-        value: Optional[Tensor],
-        key_padding_mask: Optional[Tensor] = None,
-        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+        key: Tensor | None,
+        value: Tensor | None,
+        key_padding_mask: Tensor | None = None,
+        incremental_state: dict[str, dict[str, Tensor | None]] | None = None,
         need_weights: bool = True,
         static_kv: bool = False,
-        attn_mask: Optional[Tensor] = None,
+        attn_mask: Tensor | None = None,
         need_head_weights: bool = False,
-    ) -> Tuple[Tensor, Optional[Tensor]]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Attend from ``query`` (T, B, C) to ``key`` and ``value`` (S, B, C).
 
         Args:
@@ -87,14 +87,12 @@ class EntmaxMultiheadAttention(MultiheadAttention):
         if k.size(0) != bsz:  # keys are stored per sentence: its hypotheses are additional queries of it
             q = q.view(k.size(0), -1, self.num_heads, tgt_len, self.head_dim).transpose(1, 2).flatten(2, 3)
         need_weights = (need_weights or need_head_weights) and not self.discards_weights
-        alpha = self.alpha().to(q.device) if torch.jit.is_scripting() else self.alpha.value()
         drops = self.training or self.dropout_module.apply_during_inference
         dropout = self.dropout_module.p if drops else 0.0
-        inputs = AttentionInputs(q, k, v, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights)
-        as_any = need_weights or torch.jit.is_scripting()
-        output, weights = self.normalizer(
-            inputs, "auto" if as_any and self.backend != "dense" else self.backend
-        )
+        masks = key_padding_mask, attn_mask, causal
+        inputs = AttentionInputs(q, k, v, self.alpha.value(), *masks, dropout, need_weights)
+        backend = "auto" if need_weights and self.backend != "dense" else self.backend
+        output, weights = self.normalizer(inputs, backend)
         output = self._unfold_beam(output, bsz, tgt_len)
         output = output.permute(2, 0, 1, 3).reshape(tgt_len, bsz, self.embed_dim)
         if self.gated_norm is not None:
@@ -108,25 +106,20 @@ class EntmaxMultiheadAttention(MultiheadAttention):
     def _keys(
         self,
         query: Tensor,
-        key: Optional[Tensor],
-        value: Optional[Tensor],
-        key_padding_mask: Optional[Tensor],
-        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]],
+        key: Tensor | None,
+        value: Tensor | None,
+        key_padding_mask: Tensor | None,
+        incremental_state: dict[str, dict[str, Tensor | None]] | None,
         static_kv: bool,
-    ) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Keys and values (B, H, S, D), projected and cached, and their key padding mask."""
-        saved: Dict[str, Optional[Tensor]] = {}
-        if incremental_state is not None:
-            saved = self._get_input_buffer(incremental_state)
+        saved = {} if incremental_state is None else self._get_input_buffer(incremental_state)
         before = "prev_key" in saved
         if before and static_kv:
-            k, v = saved["prev_key"], saved["prev_value"]
-            assert k is not None and v is not None
-            return k, v, saved["prev_key_padding_mask"]
+            return saved["prev_key"], saved["prev_value"], saved["prev_key_padding_mask"]
         if self.self_attention:
             key = value = query
         elif self.encoder_decoder_attention:
-            assert key is not None
             if self.beam_size > 1 and query.size(1) == key.size(1):
                 # key is repeated for each hypothesis of a sentence
                 key = key.view(key.size(0), -1, self.beam_size, key.size(2))[:, :, 0, :]
@@ -134,17 +127,12 @@ class EntmaxMultiheadAttention(MultiheadAttention):
                     key_padding_mask = key_padding_mask.view(-1, self.beam_size, key_padding_mask.size(1))
                     key_padding_mask = key_padding_mask[:, 0, :]
             value = key
-        assert key is not None and value is not None
         k, v = self._split_heads(self.k_proj(key)), self._split_heads(self.v_proj(value))
         if incremental_state is not None:
-            previous_mask: Optional[Tensor] = None
             if before:
-                previous_k, previous_v = saved["prev_key"], saved["prev_value"]
-                assert previous_k is not None and previous_v is not None
-                k, v = torch.cat([previous_k, k], dim=2), torch.cat([previous_v, v], dim=2)
-                previous_mask = saved["prev_key_padding_mask"]
+                k, v = torch.cat([saved["prev_key"], k], dim=2), torch.cat([saved["prev_value"], v], dim=2)
             key_padding_mask = self._append_prev_key_padding_mask(
-                key_padding_mask, previous_mask, k.size(0), k.size(2), static_kv
+                key_padding_mask, saved.get("prev_key_padding_mask"), k.size(0), k.size(2), static_kv
             )
             if key_padding_mask is not None:  # fairseq appends to masks in float32
                 key_padding_mask = key_padding_mask.to(torch.bool)

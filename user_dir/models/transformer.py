@@ -84,7 +84,6 @@ class AdaptivelySparseTransformerModel(Configured, SparseHeads, TransformerModel
     its checkpoints load; each attention additionally has an ``alpha``.
     """
 
-    __jit_unused_properties__ = ("alignment",)
     int8 = False  # see --int8
 
     @classmethod

@@ -1,6 +1,6 @@
 """Our encoder and decoder as one BERT: segments, positions that start again, an output layer with a bias."""
 
-from typing import Dict, List, Optional
+from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ class SegmentedPositions(nn.Module):
         separator: index of the separator; None for a decoder, which reads segment B only.
     """
 
-    def __init__(self, cfg, embed_tokens: nn.Embedding, separator: Optional[int] = None):
+    def __init__(self, cfg, embed_tokens: nn.Embedding, separator: int | None = None):
         super().__init__()
         embed_dim = embed_tokens.embedding_dim
         self.max_positions = max(cfg.max_source_positions, cfg.max_target_positions)
@@ -38,7 +38,7 @@ class SegmentedPositions(nn.Module):
     def forward(
         self,
         tokens: Tensor,
-        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+        incremental_state: dict[str, dict[str, Tensor | None]] | None = None,
     ) -> Tensor:
         """Embeddings (B, T, C) of ``tokens`` (B, T); only the last, (B, 1, C), with an ``incremental_state``.
 
@@ -81,9 +81,9 @@ class BertEncoder(AdaptivelySparseEncoder):
     def forward(
         self,
         src_tokens,
-        src_lengths: Optional[Tensor] = None,
+        src_lengths: Tensor | None = None,
         return_all_hiddens: bool = False,
-        token_embeddings: Optional[Tensor] = None,
+        token_embeddings: Tensor | None = None,
     ):
         """See fairseq; ``src_tokens`` of the result are used by the decoder."""
         if token_embeddings is None:
@@ -119,9 +119,9 @@ class BertDecoder(AdaptivelySparseDecoder):
     def outputs(
         self,
         x: Tensor,
-        extra: Dict[str, List[Optional[Tensor]]],
-        encoder_out: Optional[Dict[str, List[Tensor]]],
-        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]],
+        extra: dict[str, list[Tensor | None]],
+        encoder_out: dict[str, list[Tensor]] | None,
+        incremental_state: dict[str, dict[str, Tensor | None]] | None,
     ) -> Tensor:
         """See the base class."""
         x = self.output_layer(x)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Optional, Tuple
-
 from torch import Tensor
 
 from ..dispatch import attend
@@ -14,7 +12,7 @@ from .base import Normalizer, register
 class AlphaEntmax(Normalizer):
     """α-entmax of the scores, by the fastest implementation for them."""
 
-    def forward(self, inputs: AttentionInputs, backend: str) -> Tuple[Tensor, Optional[Tensor]]:
+    def forward(self, inputs: AttentionInputs, backend: str) -> tuple[Tensor, Tensor | None]:
         """See the base class."""
         return attend(inputs, backend)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional, Tuple, Type, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ class Normalizer(nn.Module):
 
     A new one is a subclass in a file of its own, with :func:`register`. It defines :meth:`weights`; or
     :meth:`forward`, if it has an α, or changes queries or values, or gives some heads weights of another
-    kind. TorchScript compiles both. It may have parameters.
+    kind. It may have parameters.
 
     Attributes:
         name: the value of ``--attention-normalizer``.
@@ -33,9 +33,8 @@ class Normalizer(nn.Module):
     ``fused``, ``searchable`` and ``row_sums`` are not inherited: a subclass may compute something else.
     """
 
-    # Without annotations, which TorchScript would read.
     name = title = equation = source = ""
-    alpha = 1.0  # type: Optional[float]
+    alpha: float | None = 1.0
     fused = searchable = False
     row_sums = "any"
 
@@ -58,11 +57,11 @@ class Normalizer(nn.Module):
         return cls()
 
     @classmethod
-    def output_norm(cls, channels: int) -> Optional[nn.Module]:
+    def output_norm(cls, channels: int) -> nn.Module | None:
         """What the outputs of all heads (…, C) go through together; None for nothing."""
         return None
 
-    def forward(self, inputs: AttentionInputs, backend: str) -> Tuple[Tensor, Optional[Tensor]]:
+    def forward(self, inputs: AttentionInputs, backend: str) -> tuple[Tensor, Tensor | None]:
         """The output (B, H, T, D), and the weights (B, H, T, S) before dropout if ``inputs`` needs them.
 
         Args:
@@ -85,10 +84,10 @@ class Normalizer(nn.Module):
         raise NotImplementedError
 
 
-NORMALIZERS: dict[str, Type[Normalizer]] = {}
+NORMALIZERS: dict[str, type[Normalizer]] = {}
 """All normalizers by name."""
 
-_Class = TypeVar("_Class", bound=Type[Normalizer])
+_Class = TypeVar("_Class", bound=type[Normalizer])
 
 
 def register(normalizer: _Class) -> _Class:

@@ -5,8 +5,6 @@ Source: Raganato, Scherrer and Tiedemann 2020 (https://arxiv.org/abs/2002.10260)
 
 from __future__ import annotations
 
-from typing import Optional, Tuple
-
 import torch
 from torch import Tensor
 
@@ -18,8 +16,8 @@ from .base import Normalizer, register
 PATTERNS = ("current", "previous", "next", "left", "right", "end", "start")
 
 
-def fixed_patterns(key_padding_mask: Optional[Tensor], length: int, heads: int, like: Tensor) -> Tensor:
-    """The first ``heads`` patterns for sentences of ``length`` positions; TorchScript can compile it.
+def fixed_patterns(key_padding_mask: Tensor | None, length: int, heads: int, like: Tensor) -> Tensor:
+    """The first ``heads`` patterns for sentences of ``length`` positions.
 
     With i and j counted from the first token of the sentence, and n tokens, a query i has its weight on the
     current token (i), the previous one (i − 1), the next one (i + 1), on the left context (j ≤ i − 2, as
@@ -86,14 +84,12 @@ class FixedPatterns(Normalizer):
             raise ValueError("an encoder needs at least 2 attention heads, of which one is learned, not 1")
         return cls(min(len(PATTERNS), num_heads - 1))
 
-    def forward(self, inputs: AttentionInputs, backend: str) -> Tuple[Tensor, Optional[Tensor]]:
+    def forward(self, inputs: AttentionInputs, backend: str) -> tuple[Tensor, Tensor | None]:
         """See the base class."""
-        query, key, value, alpha, padding, mask, causal, dropout, need_weights = inputs
-        fixed, length = self.heads, key.size(2)
-        q, k, v = query[:, fixed:], key[:, fixed:], value[:, fixed:]
-        others = AttentionInputs(q, k, v, alpha, padding, mask, causal, dropout, need_weights)
+        fixed, length, (query, key, value) = self.heads, inputs.key.size(2), inputs[:3]
+        others = inputs._replace(query=query[:, fixed:], key=key[:, fixed:], value=value[:, fixed:])
         output, weights = attend(others, backend)
-        patterns = fixed_patterns(padding, length, fixed, value)
+        patterns = fixed_patterns(inputs.key_padding_mask, length, fixed, value)
         patterns = patterns.expand(value.size(0), fixed, query.size(2), length)
         output = torch.cat([torch.matmul(patterns, value[:, :fixed]), output], dim=1)
         if weights is not None:

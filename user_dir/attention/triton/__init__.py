@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType
-from typing import Optional
 
 import torch
 from torch import Tensor
@@ -22,7 +21,7 @@ MOST_KEYS_IN_FLOAT32 = 64
 
 
 @constant_in_graphs
-def unavailable() -> Optional[str]:
+def unavailable() -> str | None:
     """Why there are no kernels; None if there are."""
     if torch.version.hip is None and has_native("cuda"):
         return None
@@ -41,7 +40,7 @@ class TritonAttention(FusedKernel):
     operator, seeds, parts_dtype = "attention_triton", 2**31 - 1, torch.float32
     dtypes = (torch.float16, torch.bfloat16, torch.float32)
 
-    def unsupported(self, inputs: AttentionInputs) -> Optional[str]:
+    def unsupported(self, inputs: AttentionInputs) -> str | None:
         """See the base class."""
         query, key, value, _, _, attn_mask, _, dropout, need_weights = inputs
         reason = super().unsupported(inputs)
@@ -76,7 +75,7 @@ class TritonAttention(FusedKernel):
 
     def forward(
         self, inputs: KernelInputs, need_weights: bool, save: bool, fixed_sizes: bool = False
-    ) -> tuple[Tensor, Optional[Tensor], Saved]:
+    ) -> tuple[Tensor, Tensor | None, Saved]:
         """See the base class."""
         kernels, output = kernel_module(), empty_output(inputs.query)
         if not save and kernels.is_step(inputs.query, inputs.key, inputs.dropout):
@@ -90,7 +89,7 @@ class TritonAttention(FusedKernel):
         inputs: KernelInputs,
         saved: Saved,
         grad: Tensor,
-        grad_weights: Optional[Tensor],
+        grad_weights: Tensor | None,
         need_alpha: bool,
     ) -> Gradients:
         """See the base class."""

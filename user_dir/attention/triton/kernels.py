@@ -12,7 +12,7 @@ gradient, and one λ is saved per row instead of a second output.
 from __future__ import annotations
 
 import functools
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,7 +65,7 @@ class Call:
         self.slot_tiles = cdiv(self.key_tiles, tiles.SLOTS.value)
         self.stages = STAGES if self.constants["COARSE"] else 1
 
-    def forward(self, inputs: KernelInputs, output: Tensor, lam: Tensor) -> Optional[Tensor]:
+    def forward(self, inputs: KernelInputs, output: Tensor, lam: Tensor) -> Tensor | None:
         """Write both; of long rows, returns which slots have weights, see :mod:`.tiles`."""
         unit, strides = strides_of(*inputs[:3], output)
         heads = self.batch * self.heads
@@ -88,7 +88,7 @@ class Call:
 
     def backward(
         self, inputs: KernelInputs, grad: Tensor, grads: tuple[Tensor, ...], saved: Saved, need_alpha: bool
-    ) -> Optional[Tensor]:
+    ) -> Tensor | None:
         """Write gradients of queries, keys and values; returns parts (B, H, tiles) of that of α if needed."""
         together = max(self.queries, self.keys) <= ONE_KERNEL[self.size]
         columns = self.key_bucket if together else self.tile
@@ -147,7 +147,7 @@ def call(inputs: KernelInputs) -> Call:
     return _kept_call(query.shape, key.size(2), query.dtype, inputs.causal, inputs.dropout)
 
 
-def step(inputs: KernelInputs, output: Tensor, need_weights: bool) -> Optional[Tensor]:
+def step(inputs: KernelInputs, output: Tensor, need_weights: bool) -> Tensor | None:
     """Write the output of one query per head, as a sum of products; returns the weights if needed."""
     query, key, value, alpha, padding, *_ = inputs
     batch, heads, _, head_dim = query.shape

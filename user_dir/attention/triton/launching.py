@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from typing import Any, Optional
+from typing import Any
 
 import torch
 import triton
@@ -76,7 +76,7 @@ def bucket_of(count: int) -> int:
     return max(16, 1 << (count - 1).bit_length())
 
 
-def mask_of(padding: Optional[Tensor]) -> tuple[Optional[Tensor], int]:
+def mask_of(padding: Tensor | None) -> tuple[Tensor | None, int]:
     """A padding mask as bytes, and its stride."""
     if padding is None:
         return None, 0
