@@ -79,7 +79,7 @@ def on_gpu(causal: bool) -> list[Contender]:
     def adasplash(query, key, value, alpha):
         import adasplash
 
-        inputs = [each.contiguous() for each in (query, key, value)]
+        inputs = [tensor.contiguous() for tensor in (query, key, value)]
         if causal:
             return adasplash.adasplash_v2(*inputs)  # for this mask and α = 1.5 only
         return getattr(adasplash, "adasplash_v1", adasplash.adasplash)(*inputs, alpha=alpha, is_causal=False)
@@ -93,10 +93,10 @@ def on_gpu(causal: bool) -> list[Contender]:
         base: functools.partial(sdpa, SDPBackend.EFFICIENT_ATTENTION),
         **({} if causal else {"softmax, FlexAttention": flex}),
     }
-    found = [Contender(name, function, base=base) for name, function in softmax.items()]
-    found.append(Contender("AdaSplash", adasplash, 1.5, base=base))
-    found.append(Contender("ours, α = 1.5", ours, 1.5, base=base))
-    return [*found, Contender("ours, α learned", ours, None, base=base)]
+    contenders = [Contender(name, function, base=base) for name, function in softmax.items()]
+    contenders.append(Contender("AdaSplash", adasplash, 1.5, base=base))
+    contenders.append(Contender("ours, α = 1.5", ours, 1.5, base=base))
+    return [*contenders, Contender("ours, α learned", ours, None, base=base)]
 
 
 def calls_of(contender: Contender, whole: list[Tensor]) -> dict[str, Callable[[], object]]:
@@ -165,7 +165,7 @@ def compare(length: int, sentences: int, causal: bool, rounds: int, seed: int, d
 
 def as_table(rows: list[dict]) -> str:
     """The rows of :func:`compare` as Markdown, and what did not run."""
-    measures, cells = list(dict.fromkeys(each for row in rows for each in row["seconds"])), []
+    measures, cells = list(dict.fromkeys(measure for row in rows for measure in row["seconds"])), []
     for row in rows:
         cells.append([row["length"], row["sentences"], row["mask"], row["attention"]])
         for measure in measures:

@@ -67,8 +67,8 @@ class System:
 
 STOCK = System("stock transformer", stock=True)
 OURS = {
-    name: System(f"ours, {each.title}", ("--attention-normalizer", name))
-    for name, each in NORMALIZERS.items()
+    name: System(f"ours, {normalizer.title}", ("--attention-normalizer", name))
+    for name, normalizer in NORMALIZERS.items()
 }
 SOFTMAX, ALPHA_ENTMAX = OURS["softmax"], OURS["entmax"]
 BISECTION = System("α-entmax by entmax_bisect", bisection=True)
@@ -115,10 +115,10 @@ class Systems:
 
     def __init__(self, data: Path, languages: tuple[str, str], size: str, device: str, args: Namespace):
         self.size, self.parameters, self.seed = size, None, args.seed
-        given = ["--source-lang", languages[0], "--target-lang", languages[1], "--adam-betas", "(0.9, 0.98)"]
-        given += ["--max-tokens", str(args.max_tokens), "--seed", str(args.seed)]
-        given += [] if args.precision == "fp32" else ["--" + args.precision]
-        self.flags = [str(data), *SETTINGS.split(), *given, *(["--cpu"] if device == "cpu" else [])]
+        flags = ["--source-lang", languages[0], "--target-lang", languages[1], "--adam-betas", "(0.9, 0.98)"]
+        flags += ["--max-tokens", str(args.max_tokens), "--seed", str(args.seed)]
+        flags += [] if args.precision == "fp32" else ["--" + args.precision]
+        self.flags = [str(data), *SETTINGS.split(), *flags, *(["--cpu"] if device == "cpu" else [])]
         for logger in ("fairseq", "hydra", "user_dir"):
             logging.getLogger(logger).setLevel(logging.ERROR)
         self.task = tasks.setup_task(self.config(STOCK).task)
@@ -133,9 +133,9 @@ class Systems:
             keys = [f"{side}_{name}" for side in ("encoder", "decoder") for name in names]
             architecture = [f"--{key.replace('_', '-')}={getattr(size, key)}" for key in keys]
             architecture += ["--arch", "transformer"]
-        given = [*self.flags, *architecture, *system.flags]
+        flags = [*self.flags, *architecture, *system.flags]
         return convert_namespace_to_omegaconf(
-            options.parse_args_and_arch(options.get_training_parser(), given)
+            options.parse_args_and_arch(options.get_training_parser(), flags)
         )
 
     def trainer(self, system: System) -> Trainer:
@@ -163,13 +163,13 @@ def time_training(trainers: dict[str, Trainer], updates: int, rounds: int, seed:
         while len(batches) < updates * (rounds + 1):
             batches += itertools.islice(epochs.next_epoch_itr(), updates * (rounds + 1) - len(batches))
 
-    def train(trainer: Trainer, given: list[dict]) -> float:
-        return seconds(lambda: [trainer.train_step([batch]) for batch in given])
+    def train(trainer: Trainer, batches: list[dict]) -> float:
+        return seconds(lambda: [trainer.train_step([batch]) for batch in batches])
 
     for trainer in trainers.values():  # on a GPU, graphs of all shapes are recorded before the first round
         train(trainer, batches if trainer.cuda else batches[:updates])
     blocks = [batches[start : start + updates] for start in range(updates, len(batches), updates)]
-    jobs = {name: lambda i, each=each: train(each, blocks[i]) for name, each in trainers.items()}
+    jobs = {name: lambda i, t=trainer: train(t, blocks[i]) for name, trainer in trainers.items()}
     rows = speeds(
         in_turns(jobs, rounds, seed), [sum(batch["ntokens"] for batch in block) for block in blocks]
     )
@@ -197,7 +197,7 @@ def time_translation(
     ]
     padding = task.target_dictionary.pad()
     lengths = [
-        max(1, round(float(each["target"].ne(padding).sum(1).sub(1).float().mean()))) for each in batches
+        max(1, round(float(batch["target"].ne(padding).sum(1).sub(1).float().mean()))) for batch in batches
     ]
     systems: dict[str, Callable[[dict, int], list[int]]] = {}
     for name, trainer in trainers.items():
@@ -212,7 +212,7 @@ def time_translation(
         for batch, length in zip(batches, lengths):
             assert set(system(batch, length)) == {length}, "a translation does not have the prescribed length"
 
-    jobs = {name: lambda _, each=each: seconds(lambda: translate(each)) for name, each in systems.items()}
+    jobs = {name: lambda _, s=system: seconds(lambda: translate(s)) for name, system in systems.items()}
     for job in jobs.values():
         job(0)
     return speeds(in_turns(jobs, rounds, seed), [len(chosen)] * rounds)
@@ -257,8 +257,8 @@ def ctranslate2_of(model, task, beam: int, compute_type: str) -> Callable[[dict,
     with tempfile.TemporaryDirectory() as folder:
         spec.save(folder)
         threads = torch.get_num_threads()
-        given = {"device": device, "compute_type": compute_type, "intra_threads": threads}
-        translator = ctranslate2.Translator(folder, **given)
+        options = {"device": device, "compute_type": compute_type, "intra_threads": threads}
+        translator = ctranslate2.Translator(folder, **options)
 
     def search(batch: dict, length: int) -> list[int]:
         rows = batch["net_input"]["src_tokens"].tolist()
@@ -272,14 +272,14 @@ def ctranslate2_of(model, task, beam: int, compute_type: str) -> Callable[[dict,
 
 def speeds(times: dict[str, list[float]], work: list[int]) -> list[dict]:
     """Speed of each system, and its multiple of the stock model's within each round."""
-    found = {name: [done / time for done, time in zip(work, each)] for name, each in times.items()}
+    per_second = {name: [done / time for done, time in zip(work, taken)] for name, taken in times.items()}
     return [
         {
             "system": name,
             "per_second": statistics.median(values),
-            "to_stock": ratio(values, found[STOCK.name]),
+            "to_stock": ratio(values, per_second[STOCK.name]),
         }
-        for name, values in found.items()
+        for name, values in per_second.items()
     ]
 
 
@@ -329,9 +329,9 @@ def main() -> None:
             where = {"size": size, "precision": args.precision}
             systems = Systems(data, languages, size, device, args)
             compared = [STOCK, SOFTMAX, ALPHA_ENTMAX] if args.quick else [STOCK, *OURS.values(), BISECTION]
-            trainers = {each.name: systems.trainer(each) for each in compared}
+            trainers = {system.name: systems.trainer(system) for system in compared}
             if args.only != "translation":
-                more = {each.name: systems.trainer(each) for each in ON_GPU if device == "cuda"}
+                more = {system.name: systems.trainer(system) for system in ON_GPU if device == "cuda"}
                 rows = time_training({**trainers, **more}, updates, rounds, args.seed)
                 done("training", where, rows, "tokens/s")
             for beam in (5, 1) if args.only != "training" else ():

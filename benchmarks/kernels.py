@@ -45,15 +45,15 @@ def contenders() -> list[Contender]:
     import entmax as package
 
     bisect = "entmax_bisect"
-    found = [
+    functions = [
         Contender("torch softmax", 1.0, lambda scores, alpha: torch.softmax(scores, -1)),
         Contender(bisect, PER_HEAD, package.entmax_bisect),
         Contender("entmax15", 1.5, lambda scores, alpha: package.entmax15(scores, dim=-1)),
         Contender("sparsemax", 2.0, lambda scores, alpha: package.sparsemax(scores, dim=-1)),
     ]
     for alpha, peer in ((PER_HEAD, bisect), (1.5, "entmax15"), (2.0, "sparsemax")):
-        found.append(Contender("ours", alpha, entmax, peer))
-    return found
+        functions.append(Contender("ours", alpha, entmax, peer))
+    return functions
 
 
 def losses() -> list[Contender]:

@@ -33,7 +33,7 @@ def machine(what: str, device: str = "cpu", seed: int = 1) -> dict:
     """The metadata of a report: date, command, commit, machine and versions."""
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     commit = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    installed = {each.metadata["Name"]: each.version for each in metadata.distributions()}
+    installed = {package.metadata["Name"]: package.version for package in metadata.distributions()}
     return {
         "benchmark": what,
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),

@@ -88,7 +88,7 @@ def read_plan(path: Path, folder: Path = RUNS, patterns: list[str] = ()) -> tupl
                 runs.append(run)
     except (TypeError, ValueError) as error:
         raise UserError(f"{path} is not an experiment: {error}") from None
-    return plan, [run for run in runs if not patterns or any(fnmatch(run.label, each) for each in patterns)]
+    return plan, [run for run in runs if not patterns or any(fnmatch(run.label, p) for p in patterns)]
 
 
 def unpack(experiment: str, folder: Path = RUNS, records: Path = RECORDS) -> Path:
@@ -105,7 +105,7 @@ def unpack(experiment: str, folder: Path = RUNS, records: Path = RECORDS) -> Pat
 def pack(experiment: str, folder: Path, records: Path) -> None:
     """Write the archive of an experiment anew, with what is kept of finished runs, alike files together."""
     archive, source = records / f"{experiment}.tar.xz", folder / experiment
-    kept = {file for done in source.glob("*/result.json") for each in KEPT for file in done.parent.glob(each)}
+    kept = {file for done in source.glob("*/result.json") for name in KEPT for file in done.parent.glob(name)}
     if archive.is_file():
         with tarfile.open(archive) as file:
             kept |= {source / name for name in file.getnames()}
@@ -266,8 +266,8 @@ def training_figures(folder: Path) -> dict:
 def json_lines(log: Path, key: str) -> list[dict]:
     """The JSON objects in fairseq's log, each at the end of a line, that have a key; none without a log."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
-    found = (json.loads(each) for each in re.findall(r'\{"(?:epoch|valid_)[^{}]*\}$', text, re.MULTILINE))
-    return [line for line in found if key in line]
+    objects = (json.loads(line) for line in re.findall(r'\{"(?:epoch|valid_)[^{}]*\}$', text, re.MULTILINE))
+    return [entry for entry in objects if key in entry]
 
 
 def main() -> None:

@@ -57,7 +57,7 @@ def experiment_tables(results: list[dict]) -> str:
     tables = []
     for (corpus, direction), runs in groups.items():
         every = [result for seeds in runs.values() for result in seeds]
-        tests = list(dict.fromkeys(name for each in every for name in each["evaluation"] if name != "valid"))
+        tests = list(dict.fromkeys(name for run in every for name in run["evaluation"] if name != "valid"))
         for title, columns in (("scores", scores(tests, every)), ("cost and heads", costs(tests, every))):
             rows = []
             for name, seeds in runs.items():
@@ -148,7 +148,7 @@ def shown(printed: str, titles: str | None) -> str:
 
     A section begins with a line of its own that is followed by a table.
     """
-    paragraphs = [each.strip("\n") for each in re.split(r"\n\s*\n", printed) if each.strip()]
+    paragraphs = [part.strip("\n") for part in re.split(r"\n\s*\n", printed) if part.strip()]
     if titles:
         sections: dict[str, list[str]] = {}
         title = ""
@@ -162,7 +162,7 @@ def shown(printed: str, titles: str | None) -> str:
         if missing := [title for title in wanted if title not in sections]:
             raise UserError(f"the page shows {missing[0]!r}, which its command does not print")
         paragraphs = [paragraph for title in wanted for paragraph in sections[title]]
-    return "\n\n".join(narrow(each) for each in paragraphs if not each.startswith("- "))
+    return "\n\n".join(narrow(part) for part in paragraphs if not part.startswith("- "))
 
 
 def narrow(text: str) -> str:

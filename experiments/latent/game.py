@@ -55,8 +55,8 @@ def success(game: Game, settings: dict, concepts: Tensor, seed: int) -> float:
     candidates, target = rounds(settings, settings["evaluation_rounds"], generator(seed))
     chosen = concepts[candidates.gather(1, target.unsqueeze(1)).squeeze(1)]
     symbols = game.scores(chosen).argmax(1)
-    found = game.logits(symbols, game.receiver(concepts[candidates])).argmax(1)
-    return (found == target).float().mean().item()
+    guess = game.logits(symbols, game.receiver(concepts[candidates])).argmax(1)
+    return (guess == target).float().mean().item()
 
 
 def train(settings: dict, system: dict, learning_rate: float, seed: int) -> dict:

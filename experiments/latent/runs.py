@@ -41,7 +41,7 @@ def main(description: str, train: Train, figure: Figure, argv=None) -> None:
         runs = system_runs(plan, system, args.folder / args.plan.stem, train)
         score = mean_and_deviation((scale * run["test"][name] for run in runs), form)
         calls = statistics.mean(run["calls"] for run in runs)
-        training = statistics.mean(statistics.mean(each["calls"] for each in run["curve"]) for run in runs)
+        training = statistics.mean(statistics.mean(point["calls"] for point in run["curve"]) for run in runs)
         rows.append([system, score, f"{calls:.2f}", f"{training:.2f}", f"{runs[0]['learning_rate']:g}"])
     print(markdown(rows, ["system", header, "calls", "calls, mean of training", "learning rate"]))
 

@@ -238,6 +238,6 @@ def statistics_summary(report: dict, output: Path, maps: Path | None) -> str:
 def statistics_are_current(statistics: Path, maps: Path, checkpoint: Path, shown: int) -> bool:
     """Whether statistics, and ``maps`` of ``shown`` sentences, are no older than the checkpoint."""
     files = [statistics, *maps.glob("*.npz")]
-    if not statistics.is_file() or min(each.stat().st_mtime for each in files) < checkpoint.stat().st_mtime:
+    if not statistics.is_file() or min(file.stat().st_mtime for file in files) < checkpoint.stat().st_mtime:
         return False
     return len(files) > min(shown, read_statistics(statistics)["sentences"])

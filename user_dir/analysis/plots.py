@@ -309,7 +309,7 @@ def head_maps(maps: Sequence[tuple[SentenceMaps, Head, str]], columns: int | Non
     grid = figure.subplots(rows, columns, squeeze=False, width_ratios=widths, height_ratios=heights)
     for axes in grid.flat[len(maps) :]:
         axes.remove()
-    meshes = [_draw(axes, *each) for axes, each in zip(grid.flat, maps)]
+    meshes = [_draw(axes, *panel) for axes, panel in zip(grid.flat, maps)]
     bar = figure.colorbar(meshes[-1], ax=list(grid.flat[: len(maps)]), shrink=0.6, aspect=25, pad=0.02)
     bar.set_label("attention weight (exactly 0: empty)")
     bar.set_ticks([0, 0.2, 0.4, 0.6, 0.8, 1], labels=["above 0", "0.2", "0.4", "0.6", "0.8", "1"])

@@ -80,7 +80,7 @@ class Pieces:
         begins = self.scheme == "sentencepiece"
         tables = {
             "special": [i in special for i in range(len(symbols))],
-            "marked": [each.startswith(_BEGIN) if begins else each.endswith(_GOES_ON) for each in symbols],
+            "marked": [s.startswith(_BEGIN) if begins else s.endswith(_GOES_ON) for s in symbols],
             "bare": [text == "" for text in self._texts],
             "punctuation": [_is_punctuation(text) for text in self._texts],
             "question": [text in _QUESTION_MARKS for text in self._texts],

@@ -25,8 +25,8 @@ def shapes_of(dataset, batches: Iterable[Sequence[int]]) -> list[Shape]:
     if not isinstance(lengths, np.ndarray) or lengths.ndim > 2:
         return []
     lengths = lengths.reshape(len(lengths), -1)
-    found = [(len(batch), *lengths[batch].max(0)) for batch in batches if len(batch)]
-    return choose(np.array(found, dtype=np.int64)) if found else []
+    sizes = [(len(batch), *lengths[batch].max(0)) for batch in batches if len(batch)]
+    return choose(np.array(sizes, dtype=np.int64)) if sizes else []
 
 
 def choose(batches: np.ndarray, most: int = MOST_SHAPES, padding: float = MOST_PADDING) -> list[Shape]:
@@ -53,7 +53,7 @@ def choose(batches: np.ndarray, most: int = MOST_SHAPES, padding: float = MOST_P
 
 def fitting(shapes: Iterable[Shape], batch: Shape, padding: float = 1.0) -> Shape | None:
     """The smallest shape that a batch fits; none if there is none that adds at most ``padding`` to it."""
-    fits = (each for each in shapes if len(each) == len(batch) and all(map(int.__ge__, each, batch)))
+    fits = (shape for shape in shapes if len(shape) == len(batch) and all(map(int.__ge__, shape, batch)))
     best = min(fits, key=_size, default=None)
     return None if best is None or _size(best) > (1 + padding) * _size(batch) else best
 
@@ -128,9 +128,9 @@ class StaticBatch:
     def __init__(self, sample: dict, shape: Shape, pad: int, eos: int, left: frozenset[str]):
         self.pad, self.eos, self.left = pad, eos, left
         self.tokens = {
-            name: given.new_empty(shape[0], shape[SIDES[name]]) for name, given in _padded(sample).items()
+            name: tokens.new_empty(shape[0], shape[SIDES[name]]) for name, tokens in _padded(sample).items()
         }
-        inputs = {name: each for name, each in self.tokens.items() if name != "target"}
+        inputs = {name: place for name, place in self.tokens.items() if name != "target"}
         self.lengths = None
         if "src_lengths" in sample["net_input"]:
             self.lengths = inputs["src_lengths"] = sample["net_input"]["src_lengths"].new_empty(shape[0])
@@ -138,11 +138,11 @@ class StaticBatch:
 
     def fill(self, sample: dict) -> None:
         """Copy a batch that fits, and pad it; nothing waits for the device."""
-        for name, given in _padded(sample).items():
-            (rows, length), place = given.shape, self.tokens[name]
+        for name, tokens in _padded(sample).items():
+            (rows, length), place = tokens.shape, self.tokens[name]
             on_left = name in self.left
             place.fill_(self.pad)
-            place[:rows, -length:].copy_(given) if on_left else place[:rows, :length].copy_(given)
+            place[:rows, -length:].copy_(tokens) if on_left else place[:rows, :length].copy_(tokens)
             if name != "target":
                 place[rows:, -1 if on_left else 0].fill_(self.eos)
         if self.lengths is not None:

@@ -187,7 +187,7 @@ class Gradients:
 
     def adopt(self, parameters: Iterable[nn.Parameter]) -> bool:
         """Give a place to gradients that have none; whether there were any."""
-        new = [each for each in parameters if each.grad is not None and each not in self.places]
+        new = [p for p in parameters if p.grad is not None and p not in self.places]
         for parameter in new:
             self.places[parameter] = torch.empty_like(parameter).copy_(parameter.grad)
             parameter.grad = self.places[parameter]
@@ -212,7 +212,7 @@ class TrainingGraphs:
         left = [names for side, names in sides.items() if getattr(dataset, f"left_pad_{side}", False)]
         self.layout = words.pad(), words.eos(), frozenset(chain(*left))
         parameters = chain(self.model.parameters(), self.criterion.parameters())
-        self.parameters = [each for each in parameters if each.requires_grad]
+        self.parameters = [p for p in parameters if p.requires_grad]
         self.gradients = Gradients()
         self.scale = torch.ones((), device=self.device)  # of the loss; the optimizer's may change
         self.buffers: dict[Shape, StaticBatch] = {}
@@ -301,7 +301,7 @@ class TrainingGraphs:
 
     def _returned(self, loss: Tensor, logged: dict[str, Any], sample: dict) -> tuple:
         """Copies, which the next replay does not overwrite, with the numbers of the batch before padding."""
-        logged = {name: each.clone() if isinstance(each, Tensor) else each for name, each in logged.items()}
+        logged = {name: x.clone() if isinstance(x, Tensor) else x for name, x in logged.items()}
         words, sentences = sample["ntokens"], sample["target"].size(0)
         size = sentences if self.criterion.sentence_avg else words
         return loss.clone(), size, {**logged, "ntokens": words, "nsentences": sentences, "sample_size": size}

@@ -144,7 +144,7 @@ def sparsify(
     names = [""] if where == "all" else [where] if isinstance(where, str) else list(where)
     chosen = set()
     for name in names:
-        inside = {each for each in modules if not name or f"{each}.".startswith(f"{name}.")}
+        inside = {module for module in modules if not name or f"{module}.".startswith(f"{name}.")}
         if not inside:
             raise ValueError(f"where names {name}, in which no attention is; one is {next(iter(modules))}")
         chosen |= inside

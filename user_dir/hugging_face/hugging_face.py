@@ -82,18 +82,18 @@ def converted(model):
 
     settings = _settings(model)
     if all((attention.alpha() == 1).all() for attention in attentions):
-        found = M2M100ForConditionalGeneration(M2M100Config(**settings))
+        exported = M2M100ForConditionalGeneration(M2M100Config(**settings))
     else:
         from . import modeling_adaptively_sparse as ours
 
         ours.AdaptivelySparseConfig.register_for_auto_class()
         ours.AdaptivelySparseForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
-        found = ours.AdaptivelySparseForConditionalGeneration(ours.AdaptivelySparseConfig(**settings))
-    _fill(found.eval(), model)
-    difference = largest_difference(model, found)
+        exported = ours.AdaptivelySparseForConditionalGeneration(ours.AdaptivelySparseConfig(**settings))
+    _fill(exported.eval(), model)
+    difference = largest_difference(model, exported)
     if not difference <= MAX_ERROR:
-        raise UserError(f"{type(found).__name__} computes other log-probabilities, by {difference:.2g}")
-    return found
+        raise UserError(f"{type(exported).__name__} computes other log-probabilities, by {difference:.2g}")
+    return exported
 
 
 def _settings(model) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _settings(model) -> dict[str, Any]:
     return settings
 
 
-def _fill(found, model) -> None:
+def _fill(exported, model) -> None:
     """Copy the parameters, whose names are the same in both but for a prefix; and α."""
     state = {
         f"model.{name}": parameter
@@ -130,17 +130,17 @@ def _fill(found, model) -> None:
     embeddings = model.encoder.embed_tokens.weight
     for side in ("encoder", "decoder"):
         state[f"model.{side}.embed_tokens.weight"] = embeddings
-    own = found.state_dict()
+    own = exported.state_dict()
     for name in ("lm_head.weight", "model.shared.weight"):
         state[name] = embeddings
     for name, attention in model.named_modules():
         key = f"model.{name}.alpha"
         if key in own:
             state[key] = attention.alpha().detach().expand(attention.num_heads, 1, 1).contiguous()
-    missing, unexpected = found.load_state_dict(state, strict=False)
+    missing, unexpected = exported.load_state_dict(state, strict=False)
     missing = [name for name in missing if "embed_positions" not in name]
     if missing or unexpected:
-        raise UserError(f"{type(found).__name__} has other parameters: {[*missing, *unexpected][:3]}")
+        raise UserError(f"{type(exported).__name__} has other parameters: {[*missing, *unexpected][:3]}")
 
 
 @torch.no_grad()

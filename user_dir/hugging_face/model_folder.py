@@ -78,7 +78,7 @@ def write_folder(checkpoint: Path, corpus: Corpus, output: Path, dtype: torch.dt
 
 def in_precision(model: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
     """The parameters in another precision; those that share memory still do."""
-    converted = {id(each): each.to(dtype) if each.is_floating_point() else each for each in model.values()}
+    converted = {id(x): x.to(dtype) if x.is_floating_point() else x for x in model.values()}
     return {name: converted[id(value)] for name, value in model.items()}
 
 

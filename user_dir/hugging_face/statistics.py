@@ -96,9 +96,9 @@ def _measure(kind: str, weights: Tensor, masks: dict[str, Tensor | None]) -> Ten
         possible = possible.tril()
     weights = weights.double() * possible[:, None]
     mean = weights.mean(1, keepdim=True)
-    entropies, of_mean = (torch.special.entr(each).sum((2, 3)) for each in (weights, mean))
+    entropies, of_mean = (torch.special.entr(p).sum((2, 3)) for p in (weights, mean))
     divergence = (of_mean - entropies.mean(1, keepdim=True)) / (math.log(weights.size(1)) or math.nan)
-    attended, union = ((each > 0).sum((2, 3)) for each in (weights, mean))
+    attended, union = ((p > 0).sum((2, 3)) for p in (weights, mean))
     pairs, queries = possible.sum((1, 2))[:, None], possible.any(-1).sum(1)[:, None]
     return torch.cat([attended, union, pairs, queries, entropies, divergence], 1).cpu()
 

@@ -127,8 +127,8 @@ def sparsemap_bits(scores: Tensor, budget: int | None = None, solver: str = "dec
     if solver != "active_set":
         raise ValueError(f"unknown solver {solver!r}: choose decomposition or active_set")
     oracle = bits_oracle if budget is None else budget_oracle(budget)
-    found = sparsemap(torch.cat((scores, torch.zeros_like(scores)), dim=1), oracle)
-    return replace(found, choices=found.choices[:, : scores.size(1)])
+    support = sparsemap(torch.cat((scores, torch.zeros_like(scores)), dim=1), oracle)
+    return replace(support, choices=support.choices[:, : scores.size(1)])
 
 
 def level_sets(mean: Tensor) -> tuple[Tensor, Tensor]:

@@ -200,8 +200,8 @@ def _losses(loss_function: LossFunction, family: Family, choices: Tensor, inputs
 def _check_shape(name: str, values: Tensor, family: Family) -> None:
     """Raise ValueError unless there is one value for each example; others would be broadcast."""
     if values.shape != family.scores.shape[:1]:
-        examples, given = len(family.scores), tuple(values.shape)
-        raise ValueError(f"{name} must have one value for each of {examples} examples, not shape {given}")
+        examples, shape = len(family.scores), tuple(values.shape)
+        raise ValueError(f"{name} must have one value for each of {examples} examples, not shape {shape}")
 
 
 def _with_score(losses: Tensor, baseline: Tensor, log_probability: Tensor) -> Tensor:

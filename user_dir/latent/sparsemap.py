@@ -54,12 +54,12 @@ def sparsemap(
         active.drop_rounding(scores.dtype)
         # p = Q s + constant on the support, for the scores s of its structures; the gradient is that of Q s.
         working = row.to(working_dtype(row.dtype))
-        found = active.structures.to(working)
-        moved = found @ working
+        chosen = active.structures.to(working)
+        moved = chosen @ working
         slope = active.inverse[1:, 1:].to(working) @ (moved - moved.detach())
         weights.append((active.weights.to(working) + slope).to(row.dtype))
-        structures.append(found.to(row.dtype))
-    counts = torch.tensor([len(found) for found in structures[1:]], dtype=torch.long)
+        structures.append(chosen.to(row.dtype))
+    counts = torch.tensor([len(chosen) for chosen in structures[1:]], dtype=torch.long)
     batch = torch.arange(len(scores)).repeat_interleave(counts).to(scores.device)
     proven = torch.tensor(certified, dtype=torch.bool, device=scores.device)
     return Support(torch.cat(structures), torch.cat(weights), batch, proven)
@@ -136,7 +136,7 @@ class _ActiveSet:
         if distance < 1e-9 * self.regularised:
             # Weight moves from the affine combination of S that equals the new structure to that structure.
             limits = torch.where(combination[1:] > 1e-9, self.weights / combination[1:], float("inf"))
-            weight, drop = (each.item() for each in limits.min(0))
+            weight, drop = (value.item() for value in limits.min(0))
             self.weights = self.weights - weight * combination[1:]
             self._drop(int(drop))
         self._hold(

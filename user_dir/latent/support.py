@@ -88,11 +88,11 @@ def marginalise(loss_function: LossFunction, support: Support, *inputs: Tensor) 
     """
     check_inputs(inputs, len(support))
     # Unlike indexing, index_select has a fast backward on a CPU.
-    gathered = [each.index_select(0, support.batch) for each in inputs]
+    gathered = [tensor.index_select(0, support.batch) for tensor in inputs]
     losses = loss_function(support.choices, *gathered)
     if losses.shape != support.weights.shape:
-        pairs, given = support.weights.numel(), tuple(losses.shape)
-        raise ValueError(f"the loss function must return one loss for each of the {pairs} pairs, not {given}")
+        pairs, shape = support.weights.numel(), tuple(losses.shape)
+        raise ValueError(f"the loss function must return one loss for each of the {pairs} pairs, not {shape}")
     return support.expectation(losses)
 
 

@@ -59,9 +59,9 @@ class SegmentedPositions(nn.Module):
 
 def set_eps(module: nn.Module, eps: float) -> None:
     """Set ε of every LayerNorm; BERT's is 1e-12, PyTorch's 1e-5."""
-    for each in module.modules():
-        if hasattr(each, "eps") and hasattr(each, "normalized_shape"):  # apex's, too
-            each.eps = eps
+    for submodule in module.modules():
+        if hasattr(submodule, "eps") and hasattr(submodule, "normalized_shape"):  # apex's, too
+            submodule.eps = eps
 
 
 class BertEncoder(AdaptivelySparseEncoder):

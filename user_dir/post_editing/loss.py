@@ -46,22 +46,22 @@ class PostEditingLossCriterion(FairseqCriterion):
             with exit_on_user_error():
                 raise UserError("--criterion post_editing_loss needs a post-editor with --copy-gate")
         features, extra = model(**sample["net_input"], features_only=True)
-        target, found = sample["target"], extra["decisions"]
-        given = found.translation, sample["net_input"]["prev_output_tokens"], target
-        place, copied, right = gate.targets(*given)
+        target, decisions = sample["target"], extra["decisions"]
+        previous = sample["net_input"]["prev_output_tokens"]
+        place, copied, right = gate.targets(decisions.translation, previous, target)
         counted = target.ne(self.padding_idx)
         copied &= counted
         ignored = -100
         losses = {
             "vocabulary": self._vocabulary_loss(model, features, target, counted & ~copied),
-            "gate": entmax_loss(found.gate, (~copied).long().masked_fill(~counted, ignored), gate.alpha),
-            "pointer": entmax_loss(found.pointer, place.masked_fill(~copied, ignored), gate.alpha),
-            "sentence": entmax_loss(found.sentence, (~right).long(), gate.alpha),
+            "gate": entmax_loss(decisions.gate, (~copied).long().masked_fill(~counted, ignored), gate.alpha),
+            "pointer": entmax_loss(decisions.pointer, place.masked_fill(~copied, ignored), gate.alpha),
+            "sentence": entmax_loss(decisions.sentence, (~right).long(), gate.alpha),
         }
-        loss = sum(each.sum() for each in losses.values())
+        loss = sum(term.sum() for term in losses.values())
         sample_size = target.size(0) if self.sentence_avg else sample["ntokens"]
-        agrees = (found.gate[..., 0] > found.gate[..., 1]).eq(copied) & counted
-        logged = {f"{name}_loss": each.sum().data for name, each in losses.items()}
+        agrees = (decisions.gate[..., 0] > decisions.gate[..., 1]).eq(copied) & counted
+        logged = {f"{name}_loss": term.sum().data for name, term in losses.items()}
         logged |= {"loss": loss.data, "copied": copied.sum().data, "gate_right": agrees.sum().data}
         logged |= {"targets": counted.sum().data, "ntokens": sample["ntokens"]}
         logged |= {"nsentences": target.size(0), "sample_size": sample_size}

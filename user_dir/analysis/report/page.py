@@ -108,13 +108,13 @@ def _trajectories(trajectories: Trajectories) -> dict | None:
 def _maps(maps: Sequence[SentenceMaps], sentences: int) -> dict:
     return {
         "shape": {name: list(weights.shape[:2]) for name, weights in maps[0].weights.items()},
-        "sentences": [_sentence(each) for each in maps[:sentences]],
+        "sentences": [_sentence(sentence) for sentence in maps[:sentences]],
     }
 
 
 def _sentence(sentence: SentenceMaps) -> dict:
     # In the order of "shape", concatenated; deflated, because many weights are zero.
-    weights = b"".join(quantised(each).tobytes() for each in sentence.weights.values())
+    weights = b"".join(quantised(layer).tobytes() for layer in sentence.weights.values())
     return {
         "text": sentence.text,
         "source": sentence.source,
