@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import hypothesis
 import pytest
-from forks import LOADED, NIGHTLY, forks
+from forks import NIGHTLY, forks, import_loaded
 from once import Once
 from quick_hydra import quicken
 
@@ -44,8 +44,7 @@ def pytest_configure(config):
     importlib.import_module("user_dir.tasks")
     quicken()
     if hasattr(config, "workerinput"):  # it runs commands and other tests, which both need these
-        for name in LOADED:
-            importlib.import_module(name)
+        import_loaded()
     forks()
 
 

@@ -34,7 +34,7 @@ NO_NETWORK = Path(__file__).with_name("no_network")
 # What scripts import besides the plugin.
 LOADED = ("fairseq.trainer", "sacrebleu", "sacremoses", "sentencepiece", "tensorboardX", "torch._dynamo")
 LOADED += ("matplotlib.figure", "torch.utils.serialization", "user_dir.analysis.results")
-LOADED += ("user_dir.translation.evaluate",)
+LOADED += ("user_dir.hugging_face", "user_dir.translation.evaluate")
 
 
 def environment() -> dict[str, str]:
@@ -145,12 +145,19 @@ def serve(requests: int, answers: int) -> None:
             os.write(answers, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
-def load() -> bool:
-    """Import the rest, and leave logging and warnings as in a newly started interpreter."""
-    warnings.simplefilter("ignore")
+def import_loaded() -> None:
+    """Import what scripts need; in silence, since libraries log at DEBUG."""
     logging.disable(logging.CRITICAL)
     for name in LOADED:
         importlib.import_module(name)
+    logging.disable(logging.NOTSET)
+
+
+def load() -> bool:
+    """Import the rest, and leave logging and warnings as in a newly started interpreter."""
+    warnings.simplefilter("ignore")
+    import_loaded()
+    logging.disable(logging.CRITICAL)
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 

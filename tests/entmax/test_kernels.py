@@ -344,7 +344,15 @@ def extreme_rows(dtype, n=9):
     return rows.to(dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "backend, dtype",
+    [
+        *itertools.product(("reference", "cpu"), DTYPES),
+        *itertools.product(("triton",), (F32, torch.bfloat16)),
+        nightly("triton", torch.float16),
+    ],
+    indirect=["backend"],
+)
 def test_extreme_scores(dtype, backend):
     rows = extreme_rows(dtype)
     scores = rows.expand(len(BOTH_ENDS), *rows.shape).contiguous()

@@ -55,7 +55,7 @@ def use_in_fork(tmp_path, monkeypatch):
             monkeypatch.setenv(name, value)
         path = tmp_path / "try.py"
         path.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{program}")
-        done = checked(forks().run(path, anew=True), True)
+        done = checked(forks().run(path, anew="nightly"), True)
         return done.stdout.strip(), done.stderr
 
     return use_in_fork
