@@ -95,7 +95,7 @@ def test_sides_of_unequal_length(tmp_path):
 def test_some_lines_of_a_file(tmp_path):
     path = written(tmp_path / "a", "1\n2\n3\n4\n")
     assert pairs_of("lines", path, path, lines="2-3") == [("2", "2"), ("3", "3")]
-    with pytest.raises(UserError, match="has no line 5"):
+    with pytest.raises(UserError, match="has no lines 4-5"):
         pairs_of("lines", path, path, lines="4-5")
 
 

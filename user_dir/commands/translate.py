@@ -25,7 +25,6 @@ import contextlib
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from lzma import LZMAError
 from pathlib import Path
 
 from .options import Parser, plain_name, positive, real
@@ -131,6 +130,7 @@ def chunks_of(args: argparse.Namespace) -> Iterator[list[bytes]]:
 def arriving_lines(file) -> Iterator[list[bytes]]:
     """The lines of a file, a pipe or a terminal as they arrive, several at once if they are there."""
     from ..errors import UserError
+    from ..files import UNREADABLE
 
     rest = b""
     try:
@@ -138,7 +138,7 @@ def arriving_lines(file) -> Iterator[list[bytes]]:
             *lines, rest = (rest + block).split(b"\n")
             if lines:
                 yield lines
-    except (OSError, EOFError, LZMAError) as error:
+    except UNREADABLE as error:
         raise UserError(f"cannot read the input: {error}") from None
     if rest:
         yield [rest]
