@@ -150,7 +150,7 @@ def check_output(path: Path, inputs: Iterable[Path] = (), flag: str = "--output"
     folder = next(each for each in path.absolute().parents if each.exists())
     if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
         raise UserError(f"cannot write {path}: {folder} is no folder to write in")
-    if any(path.resolve() == each.resolve() for each in inputs):
+    if any(path.exists() and each.exists() and path.samefile(each) for each in inputs):
         raise UserError(f"{path} is also an input; choose another {flag}")
 
 

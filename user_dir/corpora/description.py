@@ -24,6 +24,7 @@ Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]  # the limit is sentencepiec
 Two = Annotated[list[Positive], Meta(min_length=2, max_length=2)]
 Tokenizer = Annotated[str, Meta(pattern=r"(^|/)(vocab\.txt|tokenizer\.json)$")]
 Name = Annotated[str, Meta(pattern="^[^/.][^/]*$")]  # of a split, which becomes part of those of files
+Pair = Annotated[dict[Literal["src", "mt"], str], Meta(min_length=2)]
 Step = Literal["punctuation", "non_printing", "lower_case"]
 
 
@@ -71,7 +72,7 @@ class Description(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     origin: Literal["parallel_text", "triplets"] = "parallel_text"
     pieces_of: str | None = None  # another corpus whose pieces are used instead of learning them
     wordpiece: Tokenizer | None = None  # of a BERT whose pieces are used
-    pretraining: list[str | Annotated[dict[Literal["src", "mt"], str], Meta(min_length=2)]] = []  # text for masked language modelling
+    pretraining: list[str | Pair] = []  # text for masked language modelling
     vocabulary_size: Positive | None = None  # entries; None: pieces.suitable_size
     licence: str = ""
     citation: str = ""

@@ -15,8 +15,8 @@ def read_columns(paths: list[Path], languages: tuple[str, str], source: Source) 
     """Cells of a table but its blank rows; quotation marks are those of CSV unless tabs separate the columns.
 
     Raises:
-        UserError: a row has too few columns, or more or fewer than the first, as where its text has separators;
-            or a quotation mark is not closed; with the line where the row begins.
+        UserError: a row has too few columns, or not those of the first, as if its text has separators; or a
+            quotation mark is not closed; with the line where the row begins.
     """
     first, second = (source.columns[language] - 1 for language in languages)
     tabs, begins, width = source.separator == "\t", 1, None
