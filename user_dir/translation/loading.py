@@ -204,9 +204,9 @@ def penalise_new_pieces(model, penalty: float | None, checkpoint: Path) -> None:
 
 def load_split(task, subset: str):
     """fairseq's dataset of a subset, loaded once; raises UserError if its files are missing or corrupt."""
-    for path in changed(Path(task.cfg.data) / "stamp.json", f"bin/{subset}."):
-        raise UserError(f"{path} is missing or damaged; prepare its corpus again")
     if subset not in task.datasets:
+        for path in changed(Path(task.cfg.data) / "stamp.json", f"bin/{subset}."):
+            raise UserError(f"{path} is missing or damaged; prepare its corpus again")
         task.load_dataset(subset)
     return task.dataset(subset)
 
