@@ -65,9 +65,11 @@ class LoadedModel:
         """
         (model,), task = self.translator.models, self.translator.task
         source = self.translator.encode(sentence)
+        with self._turn:
+            hypotheses = self.translator([sentence])[0] if translation is None else []
         if translation is not None:
             target = self.translator.encode_target(translation)
-        elif hypotheses := self.translator([sentence])[0]:
+        elif hypotheses:
             target = hypotheses[0].tokens
         else:
             raise ValueError(f"there is nothing to attend to in {sentence!r}")
