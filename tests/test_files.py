@@ -80,6 +80,9 @@ def test_outputs_are_checked_before_the_work(tmp_path):
     source.write_text("")
     with pytest.raises(UserError, match="also an input"):
         check_output(tmp_path / "." / "source", [source])
+    (tmp_path / "other").hardlink_to(source)
+    with pytest.raises(UserError, match="also an input"):
+        check_output(tmp_path / "other", [tmp_path / "missing", source])
     with pytest.raises(UserError, match="names a folder"):
         check_output(tmp_path)
     with pytest.raises(UserError, match="no folder to write in"):

@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import statistics
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +47,10 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:80] + "…"
 
 
+UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
+"""What reading a file raises if it is missing, or compressed and damaged."""
+
+
 def open_binary(path: Path) -> BinaryIO:
     """Open a file to read its bytes, decompressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``."""
     openers = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -61,7 +66,7 @@ def read_text(path: str | Path, what: str = "the file") -> str:
     try:
         with open_binary(Path(path)) as file:
             return file.read().decode()
-    except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
+    except (*UNREADABLE, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is damaged or not text"
         raise UserError(f"cannot read {what} {path}: {reason}") from None
 
@@ -145,7 +150,7 @@ def check_output(path: Path, inputs: Iterable[Path] = (), flag: str = "--output"
     folder = next(each for each in path.absolute().parents if each.exists())
     if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
         raise UserError(f"cannot write {path}: {folder} is no folder to write in")
-    if any(path.resolve() == each.resolve() for each in inputs):
+    if any(path.exists() and each.exists() and path.samefile(each) for each in inputs):
         raise UserError(f"{path} is also an input; choose another {flag}")
 
 

@@ -1,6 +1,7 @@
 """``adaptively-sparse``: its subcommands are the modules of ``user_dir/commands``, and the scripts."""
 
 import importlib
+import subprocess
 import sys
 from pathlib import Path
 
@@ -57,6 +58,25 @@ def test_a_missing_requirement_is_named(monkeypatch, capsys):
     status, _, said = run(monkeypatch, capsys, "evaluate")
     assert status == 1
     assert "needs fairseq.tasks" in said and "pip install 'adaptively-sparse[fairseq]'" in said
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_command_whose_streams_are_closed_opens_no_file_in_their_place(closed, tmp_path):
+    """Else what is meant for stderr would go into a file, and a file that is read end at once."""
+    out = tmp_path / "out"
+    program = f"""
+import sys
+from user_dir.commands.options import run_command
+def main():
+    print("shown"), print("shown", file=sys.stderr)
+    with open({str(out)!r}, "w") as file:
+        file.write(f"{{file.fileno() > 2}} {{sys.stdin.read()!r}}")
+run_command(main)
+"""
+    words = ["sh", "-c", f'"$0" -c "$1" {closed}', sys.executable, program]
+    done = subprocess.run(words, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert (done.returncode, out.read_text()) == (0, "True ''")
+    assert done.stdout == ("" if ">&-" in closed.replace("2>", "") else "shown\n")
 
 
 def test_what_users_are_told_to_type(monkeypatch, tmp_path):

@@ -85,6 +85,19 @@ def test_a_damaged_gzip_file(tmp_path, data):
         list(read_lines(tmp_path / "file.gz"))
 
 
+def test_damage_within_a_compressed_memory_and_a_unit_without_text(tmp_path):
+    units = tmx(*({"de": f"Satz {i * 7919 % 10007}", "en": f"{i}"} for i in range(3000)))
+    whole = gzip.compress(units.encode())
+    half = len(whole) // 2
+    path = written(tmp_path / "a.tmx", "")
+    for damaged in (whole[:half] + b"\xff" * 40 + whole[half + 40 :], whole[:half]):
+        (tmp_path / "a.tmx.gz").write_bytes(damaged)
+        with pytest.raises(UserError, match=r"cannot read .*a\.tmx\.gz"):
+            pairs_of("tmx", tmp_path / "a.tmx.gz")
+    for text in ('<tmx><body><tu><tuv lang="de"/></tu></body></tmx>', "<tmx><tu/></tmx>"):
+        assert pairs_of("tmx", written(path, text)) == []
+
+
 def test_sides_of_unequal_length(tmp_path):
     left = written(tmp_path / "a.de", "a\nb\n\n \n")
     assert pairs_of("lines", left, written(tmp_path / "a.en", "c\nd\n")) == [("a", "c"), ("b", "d")]
@@ -95,8 +108,9 @@ def test_sides_of_unequal_length(tmp_path):
 def test_some_lines_of_a_file(tmp_path):
     path = written(tmp_path / "a", "1\n2\n3\n4\n")
     assert pairs_of("lines", path, path, lines="2-3") == [("2", "2"), ("3", "3")]
-    with pytest.raises(UserError, match="has no line 5"):
-        pairs_of("lines", path, path, lines="4-5")
+    for lines in ("4-5", "3-2"):
+        with pytest.raises(UserError, match=f"has no lines {lines}"):
+            pairs_of("lines", path, path, lines=lines)
 
 
 def test_metadata_of_talks_are_removed_and_text_is_kept(tmp_path):
@@ -149,6 +163,27 @@ def test_tables_of_tabs_have_no_quotation_marks(tmp_path):
     for columns in ({"de": 2, "en": 1}, {"de": 3, "en": 1}):
         found = pairs_of("columns", written(tmp_path / "deu.txt.gz", text), columns=columns)
         assert found == [tuple(row[columns[side] - 1].strip() for side in PAIR) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("text", "separator", "complaint"),
+    [
+        ("a,b\nHallo, Welt,c\n", ",", "line 2: it has 3 columns, but the first row has 2"),
+        ('a, "b, c"\nd,e\n', ",", "line 2: it has 2 columns, but the first row has 3"),
+        ('a\tb\n"c\td"\te\n', "\t", "line 2: it has 3 columns"),
+        ('"a\nb"\tc\n', "\t", "line 1: it has 1 columns only"),
+        ('a;b\n"c\nd";"e\nf;g\n', ";", "line 2: unexpected end of data"),
+    ],
+)
+def test_a_table_whose_rows_differ_is_refused(tmp_path, text, separator, complaint):
+    with pytest.raises(UserError, match=complaint):
+        pairs_of("columns", written(tmp_path / "a", text), columns={"de": 1, "en": 2}, separator=separator)
+
+
+def test_a_cell_between_tabs_whose_marks_are_doubled_is_that_of_csv(tmp_path):
+    text = '"Er sagte ""Nein"""\t"No"\n"""Ja"""\t""Yes""\n"\t""""\n'
+    found = pairs_of("columns", written(tmp_path / "a", text), columns={"de": 1, "en": 2})
+    assert found == [('Er sagte "Nein"', '"No"'), ('"Ja"', '""Yes""'), ('"', '"')]
 
 
 def test_tables_of_commas_have_them(tmp_path):

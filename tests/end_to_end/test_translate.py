@@ -154,3 +154,4 @@ def test_what_cannot_be_translated_is_told_in_a_sentence(command, data, tmp_path
     refused(refuse(stdin="Gut.\n" + "Hund " * 1100 + "\n"), "stdin, line 2", "tokens", "1024")
     refused(refuse("--corpus", "multi30k", "--data", data, "Gut."), "multi30k is not prepared")
     refused(refuse("--report", tmp_path / "heads.txt", "Gut."), ".html")
+    refused(refuse("--output", "/dev/full", "Gut."), "cannot write /dev/full", "No space left")

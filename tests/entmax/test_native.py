@@ -98,7 +98,7 @@ def test_concurrent_first_uses_then_a_corrupt_file_and_another_processor(content
     assert len(kept(tmp_path)) == 2
 
 
-def test_a_new_cache_is_private(tmp_path, monkeypatch):
+def test_a_new_cache_is_private_and_what_was_cut_is_built_again(tmp_path, monkeypatch):
     built = []
 
     def build(source, scratch, with_torch):
@@ -112,9 +112,13 @@ def test_a_new_cache_is_private(tmp_path, monkeypatch):
     try:
         for _ in range(2):
             native._load(new, new, with_torch=False)
+        cut = new.read_bytes()[:-5000]
+        new.unlink()  # it is in use
+        new.write_bytes(cut)
+        native._load(new, new, with_torch=False)
     finally:
         os.umask(before)
-    assert new.parent.stat().st_mode & 0o777 == 0o700 and len(built) == 1
+    assert new.parent.stat().st_mode & 0o777 == 0o700 and len(built) == 2
 
 
 def test_without_a_working_compiler_the_reference_is_used_with_one_warning(tmp_path, use_in_fork):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 from helpers import checkpoint_state
-from tiny_splits import described, dictionary
+from tiny_splits import described, dictionary, translation_task
 
 from user_dir.errors import UserError
 from user_dir.translation.loading import (
     MAX_LEN_B,
     Limit,
+    load_split,
     longest_side,
     translation_direction,
     translation_limit,
@@ -63,3 +65,21 @@ def test_a_checkpoint_must_match_its_corpus(tmp_path):
     for name, side in (("transformer_lm", "decoder"), ("masked_lm", "encoder")):
         with pytest.raises(UserError, match=rf"model\.pt is of a {name}"):
             direction(name, task={}, **{f"{side}.embed_tokens.weight": rows})
+
+
+def test_data_of_a_split_that_were_cut_are_named(tmp_path):
+    """Those of other splits need not be here."""
+    task = translation_task([([5], [6])], "valid")
+    task.cfg.data = str(tmp_path / "bin")
+    file = tmp_path / "bin" / "test.de-en.de.bin"
+    file.parent.mkdir()
+    outputs = {"bin/test.de-en.de.bin": 9, "bin/train.de-en.de.bin": 9}
+    (file.parent / "stamp.json").write_text(json.dumps({"outputs": outputs}))
+    for content in (None, b"cut"):
+        if content:
+            file.write_bytes(content)
+        with pytest.raises(UserError, match=r"bin/test\.de-en\.de\.bin is missing or damaged"):
+            load_split(task, "test")
+    file.write_bytes(bytes(9))
+    with pytest.raises(FileNotFoundError, match="Dataset not found"):  # fairseq's, which looks on
+        load_split(task, "test")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -80,6 +81,14 @@ def test_a_model_is_found_by_its_name(folder, model, tmp_path, monkeypatch):
 
 def test_it_can_be_handed_to_other_processes(model):
     assert pickle.loads(pickle.dumps(model)).translate(SENTENCES) == model.translate(SENTENCES)
+
+
+def test_threads_take_turns(model):
+    """The attention that one captures is not that of another."""
+    alone = [model.attention(text).weights["decoder_context"] for text in SENTENCES]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda text: model.attention(text).weights["decoder_context"], SENTENCES * 8))
+    assert all(np.array_equal(*both) for both in zip(alone * 8, found))
 
 
 def test_fairseq_loads_the_folder(folder, model):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 from pathlib import Path
 
 import torch
@@ -17,7 +18,7 @@ from .maps import SentenceMaps, sentence_maps
 class LoadedModel:
     """A model that translates and shows what its heads attend to; from ``adaptively_sparse.load_model``.
 
-    Pickled, it is loaded again from its files.
+    Pickled, it is loaded again from its files. Threads take turns.
 
     Args:
         model: as for :func:`~..translation.loading.find_model`; the corpus of a checkpoint must be prepared.
@@ -35,7 +36,7 @@ class LoadedModel:
 
     def __init__(self, model: str | Path, **options):
         logging.getLogger("fairseq").setLevel(logging.WARNING)
-        self._model, self._options = model, options
+        self._model, self._options, self._turn = model, options, threading.Lock()
         checkpoint, corpus = find_model(model)
         load = None if options.get("int8") else load_model
         self.translator = Translator([checkpoint], **{"corpus": corpus, "load": load, **options})
@@ -47,7 +48,8 @@ class LoadedModel:
         """The best translation of a sentence, or of each in a list; empty for an empty sentence."""
         if isinstance(sentences, str):
             return self.translate([sentences])[0]
-        return [hypotheses[0].text if hypotheses else "" for hypotheses in self.translator(sentences)]
+        with self._turn:
+            return [hypotheses[0].text if hypotheses else "" for hypotheses in self.translator(sentences)]
 
     def attention(self, sentence: str, translation: str | None = None) -> SentenceMaps:
         """What every head attends to on a sentence, while the decoder reads a translation of it.
@@ -63,14 +65,16 @@ class LoadedModel:
         """
         (model,), task = self.translator.models, self.translator.task
         source = self.translator.encode(sentence)
+        with self._turn:
+            hypotheses = self.translator([sentence])[0] if translation is None else []
         if translation is not None:
             target = self.translator.encode_target(translation)
-        elif hypotheses := self.translator([sentence])[0]:
+        elif hypotheses:
             target = hypotheses[0].tokens
         else:
             raise ValueError(f"there is nothing to attend to in {sentence!r}")
         dataset = dataset_of(task, [source], [target])
         sample = on_device(dataset.collater([dataset[0]]), model)
-        with torch.no_grad(), captured_attention(model) as captured:
+        with self._turn, torch.no_grad(), captured_attention(model) as captured:
             run(model, sample)
         return sentence_maps(task, sample, 0, captured, model.alpha_values(), text=sentence)

@@ -58,13 +58,13 @@ def main(argv=None) -> None:
     from ..analysis.results import result_file
     from ..files import check_output
 
-    if args.output:
-        check_output(args.output, [args.path])
     split = opened_split(args)
+    kind = "importance" if args.importance else "heads"
+    output = args.output or result_file(args.path, split.name, f"{kind}.json")
+    check_output(output, [args.path])
     if args.importance:
         from ..analysis.importance import importance_summary, write_importance
 
-        output = args.output or result_file(args.path, split.name, "importance.json")
         report = write_importance(split, output)
         print(importance_summary(report))
         figure = output.with_suffix(".svg")
@@ -73,7 +73,7 @@ def main(argv=None) -> None:
 
     from ..analysis.measuring import statistics_summary, write_statistics
 
-    output, maps = args.output or result_file(args.path, split.name, "heads.json"), args.dump_attention
+    maps = args.dump_attention
     if maps == BESIDE:
         maps = result_file(args.path, split.name, "attention")
     report = write_statistics(split, output, maps=maps, map_sentences=args.dump_sentences)

@@ -21,12 +21,14 @@ def run_command(main: Callable[[], object], interrupted: str = "interrupted") ->
     are escaped.
     """
     logging.basicConfig(level=logging.INFO)  # otherwise fairseq makes all libraries log at DEBUG
-    for stream in filter(None, (sys.stdout, sys.stderr)):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed; the next file to be opened would get its number
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")
     try:
         main()
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
         sys.exit(130)
@@ -37,7 +39,7 @@ def run_command(main: Callable[[], object], interrupted: str = "interrupted") ->
     except UserError as error:
         sys.exit(error.code)
     except OSError as error:
-        sys.exit(UserError(f"{error.filename or 'cannot write stdout'}: {error.strerror}").code)
+        sys.exit(UserError(f"{error.filename or 'cannot write'}: {error.strerror}").code)
     sys.exit(0)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from .options import Parser, plain_name
+from .options import Parser, plain_name, positive
 
 INTERRUPTED = "interrupted; the same command continues from here"
 
@@ -32,9 +32,9 @@ def main(argv=None) -> None:
     what = "folder with the raw files, plain or .gz (default: download them)"
     parser.add("--raw", Path, what, metavar="DIR")
     what = "size of the joint vocabulary (default: of the last run, of corpus.yaml, or by number of pairs)"
-    parser.add("--vocab-size", int, what)
+    parser.add("--vocab-size", positive, what)
     parser.add_data_option()
-    parser.add("--workers", int, "threads (default: one per core)")
+    parser.add("--workers", positive, "threads (default: one per core)")
     parser.add_switch("--config", "also write training configs for a corpus of your own into configs/CORPUS")
     parser.add_switch("--force", "repeat every stage except downloads")
     args = parser.parse_args(argv)

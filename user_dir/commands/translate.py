@@ -21,11 +21,9 @@ best is found on validation text and remembered beside the checkpoint.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from lzma import LZMAError
 from pathlib import Path
 
 from .options import Parser, plain_name, positive, real
@@ -74,6 +72,7 @@ def main(argv=None) -> None:
     """Translate line by line, or many lines together where many are there; then report on the heads."""
     args = parse_args(argv)
 
+    from ..errors import UserError
     from ..files import check_output
     from ..translation.loading import find_model
     from ..translation.translator import Translator
@@ -98,14 +97,18 @@ def main(argv=None) -> None:
         choices = [choice_for(checkpoint, *given, cpu=args.cpu) for checkpoint in checkpoints]
         print(f"aligned by {', '.join(choices)}", file=sys.stderr)
         align = TranslationAligner(translator.models, translator.task, choices, args.max_tokens)
-    with contextlib.ExitStack() as stack:
-        if args.output:
-            args.output.parent.mkdir(parents=True, exist_ok=True)
-            output = stack.enter_context(args.output.open("w", encoding="utf-8"))
-        else:
-            output = sys.stdout
-            output.reconfigure(encoding="utf-8")  # data for another program, whatever the locale
-        translated = translate(args, translator, chunks, output, align)
+    if args.output:
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with args.output.open("w", encoding="utf-8") as output:
+                translated = translate(args, translator, chunks, output, align)
+        except OSError as error:
+            raise UserError(f"cannot write {args.output}: {error.strerror}") from None
+    elif sys.__stdout__ is None:
+        raise UserError("stdout is closed; give --output")
+    else:
+        sys.stdout.reconfigure(encoding="utf-8")  # data for another program, whatever the locale
+        translated = translate(args, translator, chunks, sys.stdout, align)
     if args.report:
         from ..analysis.measuring import report_translations
 
@@ -118,11 +121,9 @@ def chunks_of(args: argparse.Namespace) -> Iterator[list[bytes]]:
     from ..files import open_binary
 
     if args.sentences:
-        return iter([[sentence.encode() for sentence in args.sentences]])
+        return iter([[sentence.encode(errors="surrogateescape") for sentence in args.sentences]])
     if args.input:
         return arriving_lines(open_binary(args.input))
-    if sys.stdin is None:  # of a service
-        return iter([])
     if sys.stdin.isatty():
         print("reading sentences from the terminal, one a line; Ctrl-D ends", file=sys.stderr)
     return arriving_lines(sys.stdin.buffer)
@@ -131,6 +132,7 @@ def chunks_of(args: argparse.Namespace) -> Iterator[list[bytes]]:
 def arriving_lines(file) -> Iterator[list[bytes]]:
     """The lines of a file, a pipe or a terminal as they arrive, several at once if they are there."""
     from ..errors import UserError
+    from ..files import UNREADABLE
 
     rest = b""
     try:
@@ -138,7 +140,7 @@ def arriving_lines(file) -> Iterator[list[bytes]]:
             *lines, rest = (rest + block).split(b"\n")
             if lines:
                 yield lines
-    except (OSError, EOFError, LZMAError) as error:
+    except UNREADABLE as error:
         raise UserError(f"cannot read the input: {error}") from None
     if rest:
         yield [rest]

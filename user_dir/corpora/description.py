@@ -23,6 +23,8 @@ Code = Annotated[str, Meta(pattern="^[A-Za-z][A-Za-z0-9_]{0,49}$")]  # the exten
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]  # the limit is sentencepiece's
 Two = Annotated[list[Positive], Meta(min_length=2, max_length=2)]
 Tokenizer = Annotated[str, Meta(pattern=r"(^|/)(vocab\.txt|tokenizer\.json)$")]
+Name = Annotated[str, Meta(pattern="^[^/.][^/]*$")]  # of a split, which becomes part of those of files
+Pair = Annotated[dict[Literal["src", "mt"], str], Meta(min_length=2)]
 Step = Literal["punctuation", "non_printing", "lower_case"]
 
 
@@ -66,11 +68,11 @@ class Description(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     title: str
     languages: tuple[Code, Code]  # source, target
-    splits: dict[str, Any]
+    splits: dict[Name, Any]
     origin: Literal["parallel_text", "triplets"] = "parallel_text"
     pieces_of: str | None = None  # another corpus whose pieces are used instead of learning them
     wordpiece: Tokenizer | None = None  # of a BERT whose pieces are used
-    pretraining: list[str | dict[Literal["src", "mt"], str]] = []  # text for masked language modelling
+    pretraining: list[str | Pair] = []  # text for masked language modelling
     vocabulary_size: Positive | None = None  # entries; None: pieces.suitable_size
     licence: str = ""
     citation: str = ""
@@ -82,7 +84,7 @@ class Description(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     tokenised: bool = False
     case: Literal["from_translation"] | None = None  # of triplets, see translation/casing.py
     downloads: dict[str, Download] = {}
-    path: Any = None  # of the file
+    path: Path | None = None  # of the file; no value in it is a path
 
     @property
     def triplets(self) -> bool:
@@ -149,9 +151,12 @@ class Description(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         one_file = len(set(source.file.values())) == 1
         if source.format not in FORMATS:
             raise ValueError(f"{where} the formats are {', '.join(FORMATS)}")
-        if source.file.keys() != set(self.sides) or one_file != (source.format in ONE_FILE):
+        named, columns = (source.file, source.reference or source.file), source.columns
+        if any(names.keys() != set(self.sides) for names in named) or one_file != (source.format in ONE_FILE):
             raise ValueError(f"{where} must name a file for each of {', '.join(self.sides)}")
-        if (source.format == "columns") != (source.columns is not None):
+        if columns and (columns.keys() != set(self.sides) or len(set(columns.values())) < len(columns)):
+            raise ValueError(f"{where} must name another column for each of {', '.join(self.sides)}")
+        if (source.format == "columns") != (columns is not None):
             raise ValueError(f"{where} columns: {{LANGUAGE: NUMBER, …}} and format: columns belong together")
         return source
 
@@ -185,6 +190,9 @@ def _complaints(description: Description) -> Iterator[str]:
         yield f"splits: expected train and valid, but there are {', '.join(splits)}"
     if len(set(description.languages)) < 2:
         yield f"languages: {description.languages[0]!r} is named twice"
+    keys = ("pieces_of", "wordpiece", "vocabulary_size")
+    if len(given := [key for key in keys if getattr(description, key) is not None]) > 1:
+        yield f"{' and '.join(given)} exclude each other"
     for name, every in description.held_out.items():
         if type(every) is not int or every < 2:
             yield f"splits: {name} has held_out {every!r}, but it must be a number of at least 2"

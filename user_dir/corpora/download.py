@@ -8,19 +8,17 @@ from __future__ import annotations
 import gzip
 import hashlib
 import logging
-import lzma
 import shutil
 import tarfile
 import urllib.request
 import zipfile
-import zlib
 from http.client import HTTPException
 from pathlib import Path
 
 from tqdm import tqdm
 
 from ..errors import UserError
-from ..files import ROOT
+from ..files import ROOT, UNREADABLE
 from .corpus import Corpus
 from .description import Download, is_archive, split_name
 from .wordpiece import FILES
@@ -134,7 +132,7 @@ def checksum(path: Path, algorithm: str) -> str:
         with (gzip.open if packed else open)(path, "rb") as file:
             while chunk := file.read(1 << 20):
                 digest.update(chunk)
-    except (OSError, EOFError, zlib.error) as error:
+    except UNREADABLE as error:
         raise UserError(f"cannot read {path}: {error}") from None
     return digest.hexdigest()
 
@@ -160,7 +158,7 @@ def extract(archive: Path, members: set[str], folder: Path) -> None:
                     if name in missing and entry.isreg():
                         _write(file.extractfile(entry), folder / name)
                         missing.discard(name)
-    except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
+    except (*UNREADABLE, tarfile.TarError, zipfile.BadZipFile) as error:
         raise UserError(f"cannot read the archive {archive}: {error}") from None
     if missing:
         raise UserError(f"{archive} has no member {min(missing)}")

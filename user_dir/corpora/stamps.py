@@ -17,26 +17,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..files import write_json
+from ..files import read_json, write_json
 
 logger = logging.getLogger(__name__)
 
 
 def read_stamp(stamp: Path) -> dict[str, Any]:
     """``{"inputs", "outputs", "report"}`` of a stamp; empty if there is none."""
-    return json.loads(stamp.read_text(encoding="utf-8")) if stamp.is_file() else {}
+    return read_json(stamp, "the stamp") if stamp.is_file() else {}
 
 
 def is_done(stage: str, stamp: Path, inputs: dict[str, Any], force: bool = False) -> bool:
     """Whether a stage was made from exactly these inputs and its files are there; ``force``: never."""
-    record, folder = read_stamp(stamp), stamp.parents[1]
-    if force or record.get("inputs") != json.loads(json.dumps(inputs)):
-        return False
-    sizes = record["outputs"].items()
-    done = all((folder / name).is_file() and (folder / name).stat().st_size == size for name, size in sizes)
-    if done:
+    done = read_stamp(stamp).get("inputs") == json.loads(json.dumps(inputs)) and not changed(stamp)
+    if done and not force:
         logger.info("%s: already there", stage)
-    return done
+    return done and not force
+
+
+def changed(stamp: Path, prefix: str = "") -> list[Path]:
+    """The outputs of a stage whose names have a prefix, and which are missing or of another size."""
+    sizes = read_stamp(stamp).get("outputs", {}).items()
+    outputs = ((stamp.parents[1] / name, size) for name, size in sizes if name.startswith(prefix))
+    return [path for path, size in outputs if not (path.is_file() and path.stat().st_size == size)]
 
 
 def fingerprint(stamp: Path) -> str:
@@ -65,5 +68,8 @@ def building(stamp: Path, inputs: dict[str, Any]) -> Iterator[tuple[Path, dict[s
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.move(scratch / name, target / name)  # folders may be links to another disk
         write_json(stamp, {"inputs": inputs, "outputs": outputs, "report": report})
+    except OSError as error:
+        error.filename = error.filename or target  # which a write does not say
+        raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

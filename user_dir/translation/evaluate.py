@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from ..corpora import Corpus
 from ..corpora.download import sha256
+from ..errors import UserError
 from ..files import write_json, write_text
 from .loading import check_lengths, load_split, penalise_new_pieces, too_long
 from .scoring import ScoredSplit
@@ -119,6 +120,9 @@ class _Evaluator:
         """Load a split, so that it fits the model; UserError if it does not."""
         split = ScoredSplit(self.corpus, name, self.translator.direction, self.options.tokenize)
         dataset = load_split(self.task, split.subset)
+        if len(split.references[0]) != len(dataset):
+            count = f"{len(split.references[0])} lines, but {split.name} has {len(dataset)} sentences"
+            raise UserError(f"{split.references_name} has {count}")
         if self.options.truncate_source:
             settings, limit = self.task.cfg, self.model.max_positions()[0]
             split.truncated = np.flatnonzero(dataset.src_sizes > limit).tolist()
@@ -128,7 +132,8 @@ class _Evaluator:
             dataset = self.task.dataset(split.subset)
         if self.options.skip_long:
             split.left_out = too_long(dataset, self.model)
-        check_lengths(dataset, split.name, self.options.max_tokens, self.model, left_out=split.left_out)
+        name = f"{split.name} ({self.corpus.folder / 'text' / split.subset}.*)"
+        check_lengths(dataset, name, self.options.max_tokens, self.model, left_out=split.left_out)
         return split
 
     def choose_penalty(self) -> None:

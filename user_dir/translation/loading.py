@@ -19,6 +19,7 @@ from ..checkpoints import fingerprints_of, model_name, require_same, task_settin
 from ..corpora import Corpus, load_corpus
 from ..corpora.corpus import read_dictionary, sentence_lengths
 from ..corpora.description import read_description
+from ..corpora.stamps import changed
 from ..errors import UserError, first_few, one_line
 from ..files import ROOT, SHARED, shown
 
@@ -204,6 +205,8 @@ def penalise_new_pieces(model, penalty: float | None, checkpoint: Path) -> None:
 def load_split(task, subset: str):
     """fairseq's dataset of a subset, loaded once; raises UserError if its files are missing or corrupt."""
     if subset not in task.datasets:
+        for path in changed(Path(task.cfg.data) / "stamp.json", f"bin/{subset}."):
+            raise UserError(f"{path} is missing or damaged; prepare its corpus again")
         task.load_dataset(subset)
     return task.dataset(subset)
 

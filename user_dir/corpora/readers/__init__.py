@@ -28,7 +28,7 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True):
     reference: dict[str, str] | None = None  # files to score against, if others
     lines: Annotated[str, Meta(pattern="^[1-9][0-9]*-[1-9][0-9]*$")] | None = None  # FIRST-LAST, from 1
     columns: dict[str, Annotated[int, Meta(ge=1)]] | None = None  # number by language, from 1
-    separator: Annotated[str, Meta(min_length=1, max_length=1)] = "\t"  # of columns
+    separator: Annotated[str, Meta(pattern=r'^[^"\r\n]$')] = "\t"  # of columns
 
 
 FORMATS: dict[str, Callable[[list[Path], tuple[str, str], Source], Pairs]] = {}
@@ -71,7 +71,7 @@ def read_pairs(paths: list[Path], languages: tuple[str, str], source: Source) ->
     """The pairs of a source, whose files are at ``paths``.
 
     Raises:
-        UserError: the files do not match, or one is damaged; or they have fewer lines than are named.
+        UserError: the files do not match, or one is damaged; or they have not the lines that are named.
     """
     pairs = FORMATS[source.format](paths, languages, source)
     if source.lines is None:
@@ -82,8 +82,8 @@ def read_pairs(paths: list[Path], languages: tuple[str, str], source: Source) ->
     for number, pair in enumerate(islice(pairs, last), start=1):
         if number >= first:
             yield pair
-    if number < last:
-        raise UserError(f"{paths[0]} has no line {last}, of the lines {source.lines} that corpus.yaml names")
+    if number < max(first, last):
+        raise UserError(f"{paths[0]} has no lines {source.lines}, which corpus.yaml names")
 
 
 def _side_by_side(read: Callable, paths: list[Path], languages: tuple[str, str], source: Source) -> Pairs:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import lzma
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from ...errors import UserError
-from ...files import open_binary
+from ...files import UNREADABLE, open_binary
 from . import of_side
 
 _BREAK = re.compile(r"[ \t]*[\r\n]\s*")
@@ -29,7 +27,7 @@ def read_lines(path: Path) -> Iterator[str]:
         with open_binary(path) as file:
             for number, line in enumerate(file, start=1):
                 yield decoded(line, number, path)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+    except UNREADABLE as error:
         raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 

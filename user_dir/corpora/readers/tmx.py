@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element, ParseError, iterparse
 
 from ...errors import UserError
-from ...files import open_binary
+from ...files import UNREADABLE, open_binary
 from ..languages import language as language_of
 from . import Pairs, Source, of_pairs
 from .lines import on_one_line
@@ -22,6 +22,7 @@ def read_tmx(paths: list[Path], languages: tuple[str, str], source: Source) -> P
     Raises:
         UserError: the file is not well-formed XML.
     """
+    body = Element("body")  # where a file has none
     try:
         with open_binary(paths[0]) as file:
             for event, element in iterparse(file, ("start", "end")):
@@ -32,7 +33,7 @@ def read_tmx(paths: list[Path], languages: tuple[str, str], source: Source) -> P
                     body.clear()  # what was read is not kept in memory
                     if left and right:
                         yield left, right
-    except (OSError, EOFError, ParseError) as error:
+    except (*UNREADABLE, ParseError) as error:
         raise UserError(f"cannot read {paths[0]}: {error}") from None
 
 
@@ -41,11 +42,11 @@ def _text(unit: Element, language: str) -> str:
     for variant in unit.iterfind("{*}tuv"):
         given = language_of(variant.get(LANGUAGE) or variant.get("lang", ""))
         if (given.subtag, given.script) == (wanted.subtag, wanted.script):
-            segment = variant.find("{*}seg")
-            for element in segment.iter():
-                if _name(element) in CODES:
-                    element.text = ""
-            return on_one_line("".join(segment.itertext()))
+            for segment in variant.iterfind("{*}seg"):
+                for element in segment.iter():
+                    if _name(element) in CODES:
+                        element.text = ""
+                return on_one_line("".join(segment.itertext()))
     return ""
 
 
