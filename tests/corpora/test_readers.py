@@ -180,12 +180,6 @@ def test_a_table_whose_rows_differ_is_refused(tmp_path, text, separator, complai
         pairs_of("columns", written(tmp_path / "a", text), columns={"de": 1, "en": 2}, separator=separator)
 
 
-def test_a_cell_between_tabs_whose_marks_are_doubled_is_that_of_csv(tmp_path):
-    text = '"Er sagte ""Nein"""\t"No"\n"""Ja"""\t""Yes""\n"\t""""\n'
-    found = pairs_of("columns", written(tmp_path / "a", text), columns={"de": 1, "en": 2})
-    assert found == [('Er sagte "Nein"', '"No"'), ('"Ja"', '""Yes""'), ('"', '"')]
-
-
 def test_tables_of_commas_have_them(tmp_path):
     text = 'a,"b, ""c"""\n"over\ntwo lines",d\n'
     found = pairs_of("columns", written(tmp_path / "a.csv", text), columns={"de": 1, "en": 2}, separator=",")

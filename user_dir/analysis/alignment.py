@@ -163,9 +163,7 @@ def run_candidates(
     """
     with captured_attention(model, ["decoder_context"]) as captured:
         model(**sample["net_input"])
-    context = [
-        word_weights(layer.double(), target_word, source_word) for layer in captured["decoder_context"]
-    ]
+    context = [word_weights(w.double(), target_word, source_word) for w in captured["decoder_context"]]
     latent = None
     if model.alignment is not None and query == "output":
         posterior = model.posterior_alignment(sample).double().unsqueeze(1)

@@ -19,9 +19,9 @@ def read_columns(paths: list[Path], languages: tuple[str, str], source: Source) 
             quotation mark is not closed; with the line where the row begins.
     """
     first, second = (source.columns[language] - 1 for language in languages)
-    tabs, begins, width = source.separator == "\t", 1, None
+    begins, width = 1, None
     lines = (f"{line}\n" for line in read_lines(paths[0]))
-    quoting = csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL
+    quoting = csv.QUOTE_NONE if source.separator == "\t" else csv.QUOTE_MINIMAL
     rows = csv.reader(lines, delimiter=source.separator, quoting=quoting, strict=True)
     try:
         for row in rows:
@@ -29,16 +29,8 @@ def read_columns(paths: list[Path], languages: tuple[str, str], source: Source) 
                 width = width or len(row)
                 if len(row) != width:
                     raise csv.Error(f"it has {len(row)} columns, but the first row has {width}")
-                left, right = on_one_line(row[first]), on_one_line(row[second])
-                yield (_unquoted(left), _unquoted(right)) if tabs else (left, right)
+                yield on_one_line(row[first]), on_one_line(row[second])
             begins = rows.line_num + 1
     except (csv.Error, IndexError) as error:
         problem = f"it has {len(row)} columns only" if isinstance(error, IndexError) else error
         raise UserError(f"{paths[0]}, line {begins}: {problem}") from None
-
-
-def _unquoted(cell: str) -> str:
-    """The text of a cell that CSV has put into quotation marks, which shows where it has doubled others."""
-    inside = cell[1:-1]
-    quoted = cell == f'"{inside}"' and '""' in inside and '"' not in inside.replace('""', "")
-    return inside.replace('""', '"') if quoted else cell
