@@ -26,9 +26,8 @@ from user_dir.analysis.alignment import (
 from user_dir.analysis.capture import captured_attention
 from user_dir.analysis.translation_links import (
     TranslationAligner,
+    choice_for,
     parse_choice,
-    remember,
-    remembered,
     words_of,
 )
 from user_dir.analysis.words import Pieces
@@ -278,12 +277,9 @@ def test_choices_that_are_given():
             parse_choice(text)
 
 
-def test_a_choice_is_remembered_for_the_same_checkpoint_only(tmp_path):
-    checkpoint, choice = tmp_path / "average.pt", "layer1-head0@input"
+def test_a_checkpoint_may_bring_its_choice(tmp_path):
+    checkpoint = tmp_path / "average.pt"
     state = {"model": {}, "cfg": {"model": Namespace(arch="a"), "task": Namespace(data="b")}}
-    save_checkpoint(state, checkpoint)
-    assert remembered(checkpoint) is None
-    remember(checkpoint, choice)
-    assert remembered(checkpoint) == choice
     save_checkpoint({**state, "extra_state": {"alignment": "all@output"}}, checkpoint)
-    assert remembered(checkpoint) == "all@output", "that of the checkpoint itself"
+    assert choice_for(checkpoint, None) == "all@output"
+    assert choice_for(checkpoint, None, "1:0@input") == "layer1-head0@input"

@@ -6,7 +6,6 @@ A choice is the name of one of :func:`~.alignment.candidates` and one of :data:`
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import re
 from collections.abc import Sequence
@@ -20,15 +19,13 @@ from torch import Tensor
 
 from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
-from ..corpora.download import sha256
 from ..corpora.pieces import SEPARATORS
 from ..errors import UserError
-from ..files import read_json, shown, write_json
+from ..files import shown
 from .alignment import QUERIES, Link, align_split, links, pharaoh, run_candidates
 from .capture import dataset_of, on_device, open_split
 
-SUBSET = "valid"
-SENTENCES = 1000  # of it
+SENTENCES = 1000  # of validation, from which a head is chosen
 KEY = "alignment"
 """Where a checkpoint that is handed over has the choice, in ``extra_state``."""
 
@@ -50,44 +47,22 @@ def parse_choice(text: str) -> str:
     return f"layer{int(layer)}{'' if head is None else f'-head{int(head)}'}@{query or 'output'}"
 
 
-def remember(checkpoint: Path, choice: str) -> Path:
-    """Write the choice beside the checkpoint; the file."""
-    place = _place(checkpoint)
-    write_json(place, {"checkpoint_sha256": sha256(checkpoint), "choice": choice})
-    return place
-
-
-def remembered(checkpoint: Path) -> str | None:
-    """The choice that was found before for just this checkpoint, or that it brings; None if there is none."""
-    place = _place(checkpoint)
-    if place.is_file():
-        content = read_json(place, "the choice of a head for alignment")
-        if content["checkpoint_sha256"] == sha256(checkpoint):
-            return content.get("choice")
-    return (load_checkpoint(checkpoint).get("extra_state") or {}).get(KEY)
-
-
-def _place(checkpoint: Path) -> Path:
-    return checkpoint.parent / "alignment" / f"{checkpoint.stem}.json"
-
-
 def choice_for(checkpoint: Path, corpus: Corpus, head: str | None = None, *, cpu: bool = False) -> str:
-    """The choice of ``head`` (:func:`parse_choice`), that which is remembered, or the best on validation.
+    """The choice of ``head`` (:func:`parse_choice`), that of the checkpoint, or the best on validation.
 
     The best is the candidate whose links tell most of the target words (:func:`~.alignment.told_bits`), at
-    the step that predicts a word or at the one that reads it. It is remembered, if the folder can be written
-    to. Raises UserError if the model has no context attention, or the corpus no validation split.
+    the step that predicts a word or at the one that reads it. Raises UserError if the model has no context
+    attention, or the corpus no validation split.
     """
-    choice = remembered(checkpoint) if head is None else parse_choice(head)
-    if choice is None:
-        split, bits = open_split(checkpoint, corpus, SUBSET, sentences=SENTENCES, cpu=cpu), {}
-        for query in QUERIES:
-            rows = align_split(split, query=query)["candidates"]
-            bits |= {f"{row['name']}@{query}": row["bits"] for row in rows if row["bits"] is not None}
-        choice = max(bits, key=bits.__getitem__)
-        with contextlib.suppress(UserError):  # else it is found anew each time
-            remember(checkpoint, choice)
-    return choice
+    if head is not None:
+        return parse_choice(head)
+    if choice := (load_checkpoint(checkpoint).get("extra_state") or {}).get(KEY):
+        return choice
+    split, bits = open_split(checkpoint, corpus, "valid", sentences=SENTENCES, cpu=cpu), {}
+    for query in QUERIES:
+        rows = align_split(split, query=query)["candidates"]
+        bits |= {f"{row['name']}@{query}": row["bits"] for row in rows if row["bits"] is not None}
+    return max(bits, key=bits.__getitem__)
 
 
 class TranslationAligner:

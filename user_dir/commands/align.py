@@ -28,14 +28,10 @@ def main(argv=None) -> None:
     split = opened_split(args)
 
     from ..analysis.alignment import alignment_summary, read_gold, write_alignment
-    from ..analysis.translation_links import SUBSET, remember
 
     gold = read_gold(args.gold, args.sentences) if args.gold else None
     report = write_alignment(split, output, gold, args.query)
     print(alignment_summary(report["candidates"]))
     if gold is not None and report["best_head"]:
         print(f"best head: {report['best_head']['name']}, AER {report['best_head']['aer']:.3f}")
-        if split.name == SUBSET:
-            choice = f"{report['best']['name']}@{args.query}"
-            print(f"translate.py --alignment aligns by {choice}: {remember(args.path, choice)}")
     print(f"alignments of {report['sentences']} sentences: {output}")

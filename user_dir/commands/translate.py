@@ -15,7 +15,7 @@ A line that cannot be translated, because it is not UTF-8 or longer than the mod
 after the lines before it are written; with --skip-bad-lines it becomes an empty line.
 
 --alignment links words, which white space parts, counted from 0: source-target. The head or layer that links
-best is found on validation text and remembered beside the checkpoint.
+best on validation text is taken, or that of --alignment-head.
 """
 
 from __future__ import annotations
