@@ -38,8 +38,8 @@ def report(inner, error: BaseException) -> None:
 def _record(error: BaseException) -> str:
     """Append the traceback to the logs of this process, else to a new file; tells where it is."""
     loggers = [logging.root, *map(logging.getLogger, logging.root.manager.loggerDict)]
-    handlers = [handler for logger in loggers for handler in logger.handlers]
-    logs = {handler.baseFilename for handler in handlers if isinstance(handler, logging.FileHandler)}
+    files = [getattr(handler, "baseFilename", "") for logger in loggers for handler in logger.handlers]
+    logs = set(filter(os.path.isfile, files))
     try:
         for log in logs or {tempfile.mkstemp(prefix="fairseq-", suffix=".log")[1]}:
             with open(log, "a", encoding="utf-8", errors="backslashreplace") as file:

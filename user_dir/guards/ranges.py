@@ -7,6 +7,7 @@ from math import inf
 from typing import Any
 
 from fairseq.dataclass import initialize
+from fairseq.distributed import utils
 from omegaconf import OmegaConf
 
 from ..errors import UserError
@@ -35,8 +36,17 @@ def check_ranges(config: Mapping[str, Any]) -> None:
                         raise UserError(f"{section}.{key} must be from {low} to {high}, not {number}")
 
 
+@around(utils, "call_main")
+def call_main(call, cfg, main, **kwargs):
+    """Check the settings of a command."""
+    check_ranges(OmegaConf.to_container(cfg))
+    if cfg.eval_lm.context_window >= getattr(cfg.task, "tokens_per_sample", inf):
+        raise UserError("--context-window must be less than --tokens-per-sample, of which it is a part")
+    return call(cfg, main, **kwargs)
+
+
 @around(initialize, "add_defaults")
 def add_defaults(add, cfg) -> None:
-    """Check the settings that a training begins with."""
+    """Check the settings of a training, also where ``fairseq-hydra-train`` itself has read ``--user-dir``."""
     add(cfg)
     check_ranges(OmegaConf.to_container(cfg))
