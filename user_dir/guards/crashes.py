@@ -18,6 +18,7 @@ def install() -> None:
     sys.excepthook = lambda kind, error, trace: report(inner, error)
     if "fairseq_cli.hydra_train" in sys.modules:
         os.environ["HYDRA_FULL_ERROR"] = "1"
+        logging.raiseExceptions = False  # else each line of a log on a full disk is a traceback
 
 
 def report(inner, error: BaseException) -> None:
