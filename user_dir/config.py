@@ -27,7 +27,7 @@ from yaml import YAMLError
 from . import tasks  # noqa: F401  registers models, tasks and criterions
 from .errors import UserError, one_line
 from .files import PLUGIN, check_output, command_words
-from .guards.training import READ_BY_EACH, launched_workers
+from .guards.ranges import check_ranges
 
 SECTIONS = tuple(section.name for section in fields(FairseqConfig) if not section.name.startswith("_"))
 # glibc returns the memory of large CPU tensors to the system when they are freed, and the system clears it
@@ -46,16 +46,10 @@ def training_command(path: Path, overrides: Iterable[str], root: Path) -> tuple[
     path = path.resolve()
     settings = [hydra_override(override) for override in overrides]
     settings.append(hydra_override(f"common.user_dir={PLUGIN}"))
-    config = {section: {} for section in SECTIONS} | check_config(path, settings, root)
-    folder = config["checkpoint"].get("save_dir", "checkpoints")
+    folder = check_config(path, settings, root).get("checkpoint", {}).get("save_dir", "checkpoints")
     check_output(root / folder / "checkpoint_last.pt")
     settings.append(hydra_override(f"hydra.run.dir={folder}"))  # where its log goes
-    settings += ["hydra.job.chdir=false", "hydra.output_subdir=null", f"++checkpoint.{READ_BY_EACH}=true"]
-    distributed = config["distributed_training"]
-    if distributed.get("distributed_init_method") is None:
-        cpu = bool(config["common"].get("cpu"))
-        workers = launched_workers(distributed.get("ddp_backend", "pytorch_ddp"), cpu)
-        settings += [f"++distributed_training.{name}='{value}'" for name, value in workers.items()]
+    settings += ["hydra.job.chdir=false", "hydra.output_subdir=null"]
     command = [sys.executable, "-W", "ignore::UserWarning", "-W", "ignore::FutureWarning"]
     command += ["-m", "fairseq_cli.hydra_train"]
     command += ["--config-dir", str(path.parent), "--config-name", path.stem]
@@ -102,6 +96,7 @@ def check_config(path: Path, overrides: list[str], root: Path | None = None) -> 
         declared = _dataclass(path, section, settings)
         if declared is not None:
             config[section] = _checked(path, section, declared, settings)
+    check_ranges(config)
     data = (config.get("task") or {}).get("data")
     if not isinstance(data, str):
         raise UserError(f"{path}: task.data must name the folder of the binarised corpus")

@@ -154,6 +154,17 @@ def check_output(path: Path, inputs: Iterable[Path] = (), flag: str = "--output"
         raise UserError(f"{path} is also an input; choose another {flag}")
 
 
+_locks: list[int] = []  # descriptors
+
+
+def _close_locks() -> None:
+    while _locks:
+        os.close(_locks.pop())
+
+
+os.register_at_fork(after_in_child=_close_locks)  # else workers keep those of a killed process
+
+
 @contextmanager
 def locked(folder: Path, doing: str) -> Iterator[None]:
     """Lock a folder, creating it if needed; ``doing`` describes the lock to other processes.
@@ -169,10 +180,15 @@ def locked(folder: Path, doing: str) -> Iterator[None]:
     except BlockingIOError:
         os.close(lock)
         raise UserError(f"another run is {doing} {folder}; wait until it ends") from None
+    except OSError:
+        pass  # a file system without locks, such as some of networks
+    _locks.append(lock)
     try:
         yield
     finally:
-        os.close(lock)
+        if lock in _locks:
+            _locks.remove(lock)
+            os.close(lock)
 
 
 def markdown(rows: Iterable[Sequence], headers: Sequence[str]) -> str:

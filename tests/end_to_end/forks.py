@@ -23,7 +23,6 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -179,7 +178,7 @@ def load() -> bool:
 def run(words: list[str], cwd: str, variables: dict[str, str], files: list[str]) -> None:
     """Run a program in this process, and end it like the interpreter."""
     os.environ.clear()
-    os.environ.update(variables)
+    os.environ.update(variables, HYDRA_FULL_ERROR="1")  # which the plugin sets where it is loaded
     os.chdir(cwd)
     for stream, name in enumerate(files):
         os.dup2(os.open(name, os.O_RDWR | (os.O_CREAT | os.O_TRUNC if stream else 0)), stream)
@@ -200,7 +199,7 @@ def run(words: list[str], cwd: str, variables: dict[str, str], files: list[str])
     except SystemExit as end:
         code = end.code
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
     finally:
         leave(code)
 

@@ -18,7 +18,9 @@ from fairseq.data import (
     data_utils,
 )
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.logging import metrics
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq.trainer import Trainer
@@ -26,6 +28,7 @@ from helpers import binarise, dictionary
 from lengths import Lengths
 
 from user_dir.errors import UserError
+from user_dir.guards import data
 
 NUMBERS = [1, 8, 9, 461]
 LIMITS = [{}, {"max_tokens": 60}, {"max_tokens": 200, "max_sentences": 12}]
@@ -264,6 +267,48 @@ def test_what_training_leaves_out_is_counted(caplog):
         batches((1, 1), ignore_invalid_inputs=True, subset="train")
 
 
+class Validated(SimpleNamespace):
+    """What a trainer has that validates sentences of ``valid``, and what its task logs of one."""
+
+    def get_valid_iterator(self, subset):
+        return batches(subset=subset, limit=(99, 99))
+
+    def _prepare_sample(self, sample):
+        assert sample["id"].numel() == 1, "one sentence is enough"
+        return sample, False
+
+    def reduce_metrics(self, logs, criterion):
+        metrics.log_scalar("loss", logs[0]["loss"])
+        metrics.log_scalar("_counts", logs[0]["counts"])
+        if logs[0]["counts"] > 0:  # as fairseq does for BLEU
+            metrics.log_derived("bleu", lambda meters: meters["_counts"].sum)
+
+
+@pytest.mark.parametrize(
+    ("name", "there"), [("loss", True), ("bleu", True), ("BLEU", False), ("_counts", False)]
+)
+def test_the_metric_of_the_best_checkpoint_is_computed_once_before_a_training(name, there):
+    module, dataset = torch.nn.Linear(1, 1), SimpleNamespace(disable_validation=False, valid_subset="valid")
+    trainer = Validated(cfg=SimpleNamespace(dataset=dataset), model=module, criterion=module)
+    trainer.get_criterion = lambda: module
+    trainer.task, trainer.valid_step = trainer, lambda *_: (0, 1, {"loss": 2.0, "counts": 0, "name": "x"})
+
+    def check():
+        return data.check_and_load_checkpoint(
+            lambda *_: "loaded", CheckpointConfig(best_checkpoint_metric=name), trainer
+        )
+
+    if there:
+        assert check() == "loaded"
+    else:
+        with pytest.raises(
+            UserError, match=f"--best-checkpoint-metric {name} is not computed, only bleu, loss"
+        ):
+            check()
+    trainer.post_validate = None  # which may add a metric
+    assert check() == "loaded"
+
+
 @pytest.mark.parametrize("disabled", [False, True])
 def test_validation_data_is_checked_before_a_training_loads_anything(disabled):
     checked = []
@@ -280,5 +325,5 @@ def test_validation_data_is_checked_before_a_training_loads_anything(disabled):
     if disabled:
         assert not checked and ended.type is AttributeError, "it went on"
     else:
-        assert checked == ["valid", "valid1"] and ended.type is SystemExit
+        assert checked == ["valid", "valid1"] and ended.type is UserError
         assert "lines 2 and 6 of valid1" in ended.value.code

@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import os
 import resource
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +18,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_cli import train
 from helpers import SMALL, build, checkpoint_state, dictionary, parse
 
-from user_dir.checkpoints import save_checkpoint
+from user_dir.checkpoints import require_same, save_checkpoint
 from user_dir.errors import UserError
 from user_dir.guards import resuming
 from user_dir.guards.resuming import vocabulary_of
@@ -55,11 +57,46 @@ def test_a_save_that_is_refused_ends_the_run_and_leaves_what_was(tmp_path, room)
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(
-        SystemExit, match=r"cannot write checkpoints to .*/file/new: Not a directory"
-    ) as ended:
+    with pytest.raises(OSError, match=r"Not a directory: .*/file/new"):
         checkpoint_utils.verify_checkpoint_directory(str(tmp_path / "file" / "new"))
-    assert not isinstance(ended.value, Exception)
+
+
+def in_a_fork(function, *given) -> int:
+    """The exit status of a process that calls a function: 3 for a UserError."""
+    pid = os.fork()
+    if not pid:
+        try:
+            function(*given)
+            os._exit(0)
+        except UserError as error:
+            os._exit(3 if "another run is training in" in str(error) else 4)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_training_locks_its_folder(tmp_path):
+    """As long as it lasts, even if one of its workers lives on, and in one process one after the other."""
+    begin, (one, two) = (
+        checkpoint_utils.verify_checkpoint_directory,
+        map(str, (tmp_path / "a", tmp_path / "b")),
+    )
+    for folder in (one, one, two):
+        begin(folder)
+        torn = Path(folder, "checkpoint_last.pt.0123.tmp")
+        torn.write_text("of the training that writes now")
+        assert in_a_fork(begin, folder) == 3 and torn.exists()
+    assert in_a_fork(begin, one) == 0
+    worker_ends, end = os.pipe()
+    training = os.fork()
+    if not training:
+        begin(one)
+        if not os.fork():  # a worker of it
+            os.close(end)
+            os.read(worker_ends, 1)
+        os._exit(0)
+    os.waitpid(training, 0)
+    assert in_a_fork(begin, one) == 0
+    os.close(end), os.close(worker_ends)
+    resuming._lock.close()
 
 
 # ------------------------------------------------------------------------------------- vocabularies
@@ -132,6 +169,23 @@ def test_a_model_needs_no_file_that_its_training_began_with(checkpoint):
     save_checkpoint(state, checkpoint)
     task = translation(dictionary(), dictionary())
     assert checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], task=task)
+
+
+def test_a_symbol_that_a_task_adds_is_named():
+    words = [vocabulary_of(LanguageModelingTask(LanguageModelingConfig(data="somewhere"), dictionary()))]
+    words.append(vocabulary_of(MaskedLMTask(MaskedLMConfig(data="somewhere"), dictionary())))
+    for before, now, added in ((*words, "without <mask>"), (*reversed(words), "with <mask>")):
+        with pytest.raises(UserError, match=f"some.pt was trained {added}, which a task adds"):
+            require_same({"vocabulary": before.recorded}, "some.pt", now)
+
+
+@pytest.mark.parametrize("fails", [KeyError("best"), AssertionError("Optimizer does not match; A vs B")])
+def test_what_cannot_be_resumed_with_other_settings_is_said(fails):
+    def load(self, filename):
+        raise fails
+
+    with pytest.raises(UserError, match=f"cannot resume last.pt with another optimizer.*{fails.args[0]}"):
+        resuming.resume(load, SimpleNamespace(vocabulary=None), "last.pt")
 
 
 # ----------------------------------------------------------------------------------------- patience

@@ -1,6 +1,7 @@
 """Settings, workers, optimizers, scores and losses of fairseq's trainings."""
 
 import math
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -13,10 +14,11 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
     label_smoothed_nll_loss,
 )
 from fairseq.data import Dictionary
-from fairseq.data.iterators import BufferedIterator
+from fairseq.data.iterators import BackgroundConsumer, BufferedIterator, CountingIterator, GroupedIterator
 from fairseq.dataclass.configs import DistributedTrainingConfig, FairseqConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils
+from fairseq.logging import progress_bar
 from fairseq.optim.composite import CompositeOptimizerConfig, FairseqCompositeOptimizer
 from fairseq.tasks.translation import TranslationTask
 from helpers import MODEL_TOLERANCE, batch, build, dictionary, parse
@@ -135,7 +137,41 @@ def test_batches_are_prepared_no_longer_than_the_run_lasts(room):
     assert not batches._consumer.is_alive()
 
 
+def test_a_loop_that_is_left_ends_what_prepares_its_batches():
+    """A validation within a training, whose own batches go on."""
+
+    def batches():
+        return CountingIterator(BufferedIterator(2, Batches()))
+
+    through = progress_bar.progress_bar(GroupedIterator(batches(), 2), log_format="simple")
+    for _ in through:
+        before = set(threading.enumerate())
+        for number, _ in enumerate(progress_bar.progress_bar(batches(), log_format="none")):
+            if number > 3:
+                break
+        assert before == set(threading.enumerate())
+        break
+    assert not any(isinstance(thread, BackgroundConsumer) for thread in threading.enumerate())
+    assert len(through) == 500_000
+
+
 # ------------------------------------------------------------------------------------------ updates
+
+
+def test_gradients_that_are_nan_are_named():
+    trainer = SimpleNamespace(get_num_updates=lambda: 6, get_model=lambda: None)
+
+    def step(self, fails):
+        try:
+            raise FloatingPointError("gradients are Nan/Inf")
+        except FloatingPointError:
+            if fails:  # as fairseq does, looking for the module
+                next(iter(()))
+            raise
+
+    for fails in (False, True):
+        with pytest.raises(FloatingPointError, match="gradients of update 7 are NaN"):
+            training.train_step(step, trainer, fails)
 
 
 def test_a_model_is_told_of_an_update_when_it_is_made():

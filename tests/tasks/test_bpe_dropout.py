@@ -140,12 +140,6 @@ def task(words, path, **settings):
     return BPEDropoutTask(cfg, words, words)
 
 
-@pytest.mark.parametrize("dropout", (-0.1, 1.0, float("nan")))
-def test_probabilities_out_of_range_are_refused(words, path, pairs, dropout):
-    with pytest.raises(UserError):
-        task(words, path, bpe_dropout=dropout)._with_dropout(pairs)
-
-
 def test_the_model_of_other_data_is_refused(words, path, pairs, tmp_path):
     assert isinstance(task(words, path)._with_dropout(pairs), BPEDropoutDataset)
     other = learn(tmp_path, vocab_size=30, model_type="bpe")

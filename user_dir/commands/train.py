@@ -16,12 +16,12 @@ import os
 import sys
 from pathlib import Path
 
-from ..files import ROOT, SHARED
+from ..files import PLUGIN, ROOT, SHARED
 from .options import Parser
 
-# fairseq's command; one of its imports would have all libraries log at DEBUG, hydra before there are guards.
+# fairseq's command, with the guards; one of its imports would have all libraries log at DEBUG.
 FAIRSEQ = "import logging; logging.basicConfig(level=logging.INFO); "
-FAIRSEQ += "from fairseq_cli.hydra_train import cli_main; cli_main()"
+FAIRSEQ += f"from fairseq_cli.hydra_train import cli_main; import {PLUGIN.name}.tasks; cli_main()"
 LOG, SHORT = "ADAPTIVELY_SPARSE_LOG", "short"  # see user_dir/guards/short_log.py
 
 

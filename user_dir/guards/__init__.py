@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable
 from types import ModuleType
 
-_MODULES = ("resuming", "translation", "training", "data", "short_log")  # the last stands outermost
+# The last stands outermost.
+_MODULES = ("resuming", "translation", "training", "data", "ranges", "alignment", "crashes", "short_log")
 _marks: list[tuple] = []  # owner, name, function
 
 

@@ -7,12 +7,15 @@ import logging
 from types import SimpleNamespace
 
 import numpy as np
+import torch
 from fairseq import checkpoint_utils
 from fairseq.data import LanguagePairDataset, data_utils
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.logging import metrics
 from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.trainer import Trainer
 
-from ..errors import UserError, exit_on_user_error, first_few
+from ..errors import UserError, first_few
 from . import around
 
 logger = logging.getLogger(__name__)
@@ -110,9 +113,26 @@ def _described(task, dataset, long: list[int], limit: str) -> str:
 
 @around(checkpoint_utils, "load_checkpoint")
 def check_and_load_checkpoint(load, cfg, trainer, **iterator):
-    """Check the validation data when a training begins."""
+    """Check the validation data when a training begins, and validate with a sentence of each subset."""
     settings = trainer.cfg.dataset
-    with exit_on_user_error():
-        for subset in () if settings.disable_validation else settings.valid_subset.split(","):
-            trainer.get_valid_iterator(subset)
-        return load(cfg, trainer, **iterator)
+    subsets = [] if settings.disable_validation else settings.valid_subset.split(",")
+    iterators = [trainer.get_valid_iterator(subset) for subset in subsets]
+    restored = load(cfg, trainer, **iterator)
+    for validation in iterators:
+        check_metric(cfg.best_checkpoint_metric, trainer, validation)
+    return restored
+
+
+def check_metric(name: str, trainer: Trainer, iterator: EpochBatchIterator) -> None:
+    """Raise UserError unless validation computes the metric: fairseq misses it after the first epoch."""
+    task, batches = trainer.task, getattr(iterator, "frozen_batches", ())
+    if hasattr(task, "post_validate") or not len(batches):  # which may add others
+        return
+    sample = trainer._prepare_sample(iterator.collate_fn([iterator.dataset[batches[0][0]]]))[0]
+    with torch.no_grad(), metrics.aggregate(new_root=True) as computed:
+        logged = task.valid_step(sample, trainer.model.eval(), trainer.criterion.eval())[2]
+        # What has no value of 0 is always there: BLEU is not, where no word is right.
+        task.reduce_metrics([{key: value or 1 for key, value in logged.items()}], trainer.get_criterion())
+    names = [key for key in computed if not key.startswith("_")]
+    if name not in names:
+        raise UserError(f"--best-checkpoint-metric {name} is not computed, only {', '.join(sorted(names))}")

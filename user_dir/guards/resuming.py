@@ -4,6 +4,7 @@ import copy
 import logging
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -23,8 +24,8 @@ from ..checkpoints import (
     require_same,
     save_checkpoint,
 )
-from ..errors import UserError, exit_on_user_error
-from ..files import copy_file
+from ..errors import UserError, exit_on_user_error, one_line
+from ..files import copy_file, locked
 from . import around
 
 logger = logging.getLogger(__name__)
@@ -53,9 +54,8 @@ def install() -> None:
 
 @around(checkpoint_utils, "load_checkpoint_to_cpu")
 def read(load, path: str, *args, **kwargs) -> dict:
-    """Compare a checkpoint with the vocabulary that it is read for; end the command if it cannot be read."""
-    with exit_on_user_error():
-        state = load(path, *args, **kwargs)
+    """Compare a checkpoint with the vocabulary that it is read for."""
+    state = load(path, *args, **kwargs)
     if _compare is not None:
         _compare(state, path)
     return state
@@ -80,16 +80,20 @@ def copy_atomically(_, src_path: str, dst_path: str, overwrite: bool = False) ->
     return True
 
 
+_lock = ExitStack()
+
+
 @around(checkpoint_utils, "verify_checkpoint_directory")
 def begin_training(verify, save_dir: str) -> None:
-    """Remove what killed runs have left; end the run if no checkpoint could be written."""
-    try:
-        for torn in Path(save_dir).glob("checkpoint*.pt.*.tmp"):
-            torn.unlink(missing_ok=True)
-        verify(save_dir)
-    except OSError as error:
-        with exit_on_user_error():
-            raise UserError(f"cannot write checkpoints to {save_dir}: {error.strerror}") from None
+    """Lock the folder as long as this process trains in it, and remove what killed runs have left.
+
+    Two trainings in one folder would overwrite each other's checkpoints and write one α log.
+    """
+    verify(save_dir)
+    _lock.close()  # of an earlier training of this process
+    _lock.enter_context(locked(Path(save_dir), "training in"))
+    for torn in Path(save_dir).glob("checkpoint*.pt.*.tmp"):
+        torn.unlink(missing_ok=True)
 
 
 # ------------------------------------------------------------------------------------- vocabularies
@@ -157,8 +161,14 @@ def state_with_vocabulary(state_dict, self):
 @around(Trainer, "load_checkpoint")
 def resume(load, self, *args, **kwargs):
     """Compare the checkpoint that a training begins or goes on with."""
-    with exit_on_user_error(), _comparing(lambda state, path: require_same(state, path, self.vocabulary)):
-        return load(self, *args, **kwargs)
+    try:
+        with _comparing(lambda state, path: require_same(state, path, self.vocabulary)):
+            return load(self, *args, **kwargs)
+    except (AssertionError, KeyError) as error:  # of another scheduler it is KeyError: 'best'
+        raise UserError(
+            f"cannot resume {args[0]} with another optimizer, lr_scheduler or criterion; keep them, or add "
+            f"--reset-optimizer --reset-lr-scheduler ({type(error).__name__}: {one_line(error)})"
+        ) from error
 
 
 # ----------------------------------------------------------------------------------------- resuming
@@ -225,8 +235,7 @@ def load_or_resume(load, cfg, trainer, **iterator):
     last = Path(cfg.save_dir) / f"checkpoint_last{trainer.checkpoint_suffix}.pt"
     asked = _beginning(cfg)
     if any(asked.values()) and last.is_file():
-        with exit_on_user_error():
-            settings = (read_checkpoint(last).get("cfg") or {}).get("checkpoint") or {}
+        settings = (read_checkpoint(last).get("cfg") or {}).get("checkpoint") or {}
         if _beginning(settings) == asked:
             logger.info("resuming from %s, which this command wrote", last)
             cfg = copy.deepcopy(cfg)

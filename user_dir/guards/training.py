@@ -10,15 +10,17 @@ import os
 import sys
 import threading
 from argparse import Namespace
+from collections.abc import Collection
 from unittest.mock import patch
 
 import torch
 from fairseq import options
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
-from fairseq.data.iterators import BackgroundConsumer
+from fairseq.data.iterators import BackgroundConsumer, CountingIterator
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.utils import merge_with_parent
 from fairseq.distributed import utils
+from fairseq.logging import progress_bar
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.optim.composite import FairseqCompositeOptimizer
 from fairseq.tasks.translation import TranslationTask
@@ -108,10 +110,13 @@ def call_main(call, cfg: FairseqConfig, main, **kwargs):
 
 
 @atexit.register
-def end_prefetching(seconds: float = 30) -> None:
-    """Let each thread that prepares batches finish its current one; else it aborts the process."""
+def end_prefetching(others: Collection[threading.Thread] = (), seconds: float = 30) -> None:
+    """Let each thread that prepares batches, but ``others``, end after its current one, with its workers.
+
+    At the end of the process it would abort it.
+    """
     for thread in threading.enumerate():
-        if isinstance(thread, BackgroundConsumer):
+        if isinstance(thread, BackgroundConsumer) and thread not in others:
             thread._max_len = 0  # makes the current batch the last one
             with thread._queue.mutex:
                 thread._queue.maxsize = math.inf
@@ -119,12 +124,31 @@ def end_prefetching(seconds: float = 30) -> None:
             thread.join(seconds)
 
 
+class Closed(CountingIterator):
+    """Batches of fairseq, of which no more are prepared once the loop over them has ended."""
+
+    def __iter__(self):
+        before = threading.enumerate()
+        try:
+            yield from self._itr
+        finally:
+            end_prefetching(before)
+
+
+@around(progress_bar, "progress_bar")
+def show_progress(show, iterator, *args, **kwargs):
+    """Close what ``--max-valid-steps`` does not read to its end: each validation would keep 61 files open."""
+    if isinstance(iterator, CountingIterator):
+        iterator = Closed(iterator, total=len(iterator))
+    return show(iterator, *args, **kwargs)
+
+
 # ------------------------------------------------------------------------------------------ updates
 
 
 @around(Trainer, "train_step")
 def train_step(step, self, *args, **kwargs):
-    """Call ``model.after_update(n)`` before the first update of a run and after each update.
+    """Call ``model.after_update(n)`` before the first update of a run and after each; report NaN in words.
 
     fairseq calls ``set_num_updates`` only when the next update begins, after checkpoints and validation.
     PyTorch's hook after an optimizer step comes too early: in half precision the model still has the previous
@@ -132,7 +156,12 @@ def train_step(step, self, *args, **kwargs):
     """
     report = getattr(self.get_model(), "after_update", lambda updates: None)
     report(self.get_num_updates())
-    logged = step(self, *args, **kwargs)
+    try:
+        logged = step(self, *args, **kwargs)
+    except Exception as error:  # looking for NaN, fairseq may fail itself
+        if not any("Nan/Inf" in str(cause) for cause in (error, error.__context__)):
+            raise
+        raise FloatingPointError(f"gradients of update {self.get_num_updates() + 1} are NaN") from error
     report(self.get_num_updates())
     return logged
 

@@ -14,7 +14,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
 
-from ..errors import UserError, exit_on_user_error
+from ..errors import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -47,13 +47,10 @@ class BPEDropoutTask(TranslationTask):
         """See fairseq; the training data is wrapped."""
         super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
         if split == self.cfg.train_subset and self.cfg.bpe_dropout != 0:
-            with exit_on_user_error():
-                self.datasets[split] = self._with_dropout(self.datasets[split])
+            self.datasets[split] = self._with_dropout(self.datasets[split])
 
     def _with_dropout(self, dataset) -> "BPEDropoutDataset":
         cfg = self.cfg
-        if not 0 < cfg.bpe_dropout < 1:
-            raise UserError(f"--bpe-dropout must be at least 0 and less than 1, not {cfg.bpe_dropout:g}")
         beside = Path(os.path.abspath(utils.split_paths(cfg.data)[0])).parent / "spm.model"
         path = Path(cfg.bpe_dropout_model or beside)
         model = open_bpe_model(path)

@@ -40,11 +40,6 @@ class EntmaxLossCriterion(FairseqCriterion):
 
     def __init__(self, task, sentence_avg: bool, label_smoothing: float, rdrop_weight: float = 0.0):
         super().__init__(task)
-        with exit_on_user_error():
-            if not 0 <= label_smoothing < 1:
-                raise UserError(f"--label-smoothing must be at least 0 and below 1, not {label_smoothing:g}")
-            if not rdrop_weight >= 0:
-                raise UserError(f"--rdrop-weight must be a number of at least 0, not {rdrop_weight:g}")
         self.sentence_avg, self.label_smoothing = sentence_avg, label_smoothing
         self.rdrop_weight = rdrop_weight
 
