@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 
 class UserError(ValueError, SystemExit):
     """A mistake in the user's input, with a one-line message that names the value and the remedy.
@@ -43,15 +40,3 @@ def first_few(numbers: list[int], noun: str = "line") -> str:
     *most, last = [*shown, *more]
     joined = f"{', '.join(most)} and {last}" if most else last
     return f"{noun}{'' if len(numbers) == 1 else 's'} {joined}"
-
-
-@contextmanager
-def exit_on_user_error(advice: str = "") -> Iterator[None]:
-    """Convert a UserError to a SystemExit with the same message, followed by ``advice``.
-
-    fairseq's trainer and hydra would print a traceback for a UserError, because it is an Exception.
-    """
-    try:
-        yield
-    except UserError as error:
-        raise SystemExit(error.code + advice) from None

@@ -48,9 +48,8 @@ def test_a_save_that_is_refused_ends_the_run_and_leaves_what_was(tmp_path, room)
     path = tmp_path / "checkpoint_last.pt"
     save(path)
     before = path.read_bytes()
-    with small_files(room), pytest.raises(SystemExit, match="File too large") as ended:
+    with small_files(room), pytest.raises(SystemExit, match="File too large"):
         save(path, 100_000)
-    assert not isinstance(ended.value, Exception), "hydra would make a traceback of it"
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..attention import Alpha
 from ..entmax import has_native
-from ..errors import UserError, exit_on_user_error, one_line
+from ..errors import UserError, one_line
 from ..models.dial import TrainingDial
 from ..models.heads import SparseHeads
 from ..models.latent_alignment import LatentAlignment
@@ -127,16 +127,15 @@ def get_train_iterator(get: Callable, trainer, *args, **kwargs):
 
 def train_step(step: Callable, trainer, samples, raise_oom: bool = False):
     """An update by fairseq's trainer, of which some batches may be replayed; ``step`` is its method."""
-    with exit_on_user_error():
-        if not hasattr(trainer, "graphs"):
-            iterator = getattr(trainer, "train_iterator", None)
-            trainer.task.graphs = trainer.graphs = iterator and training_graphs(trainer, iterator)
-        if trainer.graphs is None:
-            return step(trainer, samples, raise_oom)
-        trainer.graphs.begin_update(len(samples))
-        logged = step(trainer, samples, raise_oom)
-        trainer.graphs.end_update()
-        return logged
+    if not hasattr(trainer, "graphs"):
+        iterator = getattr(trainer, "train_iterator", None)
+        trainer.task.graphs = trainer.graphs = iterator and training_graphs(trainer, iterator)
+    if trainer.graphs is None:
+        return step(trainer, samples, raise_oom)
+    trainer.graphs.begin_update(len(samples))
+    logged = step(trainer, samples, raise_oom)
+    trainer.graphs.end_update()
+    return logged
 
 
 def valid_step(step: Callable, trainer, sample, raise_oom: bool = False):
@@ -157,8 +156,7 @@ def task_train_step(
     graphs = getattr(task, "graphs", None)
     if graphs is None or ignore_grad or more:
         return plain()
-    with exit_on_user_error():
-        return graphs.step(plain, sample, optimizer, update_num)
+    return graphs.step(plain, sample, optimizer, update_num)
 
 
 # ------------------------------------------------------------------------------------------------- graphs

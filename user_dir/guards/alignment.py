@@ -9,7 +9,8 @@ from torch import Tensor
 from ..attention.dense import attention_scores, widened
 from ..attention.inputs import AttentionInputs
 from ..attention.normalizers.alpha_entmax import AlphaEntmax
-from ..errors import UserError, exit_on_user_error
+from ..entmax import entmax_loss
+from ..errors import UserError
 from . import around
 
 Criterion = criterions.LabelSmoothedCrossEntropyCriterionWithAlignment
@@ -24,11 +25,10 @@ def forward(inner, self, model, sample, reduce=True):
         return inner(self, model, sample, reduce=reduce)
     normalizer = context[-1].normalizer
     if not isinstance(normalizer, AlphaEntmax):
-        with exit_on_user_error():
-            raise UserError(f"alignments cannot be trained with --attention-normalizer {normalizer.name}")
+        raise UserError(f"alignments cannot be trained with --attention-normalizer {normalizer.name}")
 
     def keep(module, inputs, output) -> None:
-        self.attended = inputs[0], output[1]
+        self.attended = inputs[0]
 
     with normalizer.register_forward_hook(keep):
         return inner(self, model, sample, reduce=reduce)
@@ -45,21 +45,15 @@ def compute_alignment_loss(inner, self, sample, net_output):
     if self.attended is None or not len(sample["alignments"]):
         return inner(self, sample, net_output)
     source, target = sample["alignments"].T  # target positions are those of the whole batch
-    losses = link_losses(*self.attended, target, source)
+    losses = link_losses(self.attended, target, source)
     links = math.log(len(losses)) - torch.logsumexp(-losses, 0)
     return (links * sample["align_weights"].float()).sum()
 
 
-def link_losses(inputs: AttentionInputs, weights: Tensor, target: Tensor, source: Tensor) -> Tensor:
-    """The α-entmax loss of links of positions (N,) for each head: (H, N), differentiable in the scores z.
-
-    L = Σ p (z − z_link) + Σ (p − p^α) / (α (α − 1)), with the weights p, (B, H, T, S). α has no gradient.
-    """
+def link_losses(inputs: AttentionInputs, target: Tensor, source: Tensor) -> Tensor:
+    """The α-entmax loss of links of positions (N,) for each head: (H, N), differentiable in the scores."""
     query, key, _ = widened(inputs.query, inputs.key, inputs.value)
     scores = attention_scores(query, key, inputs.key_padding_mask, inputs.attn_mask, inputs.causal)
-    z, p = (each.transpose(0, 1).flatten(1, 2)[:, target].float() for each in (scores, weights.detach()))
-    alpha = torch.as_tensor(inputs.alpha, device=p.device).detach().float().view(-1, 1, 1)
-    above = (alpha - 1).clamp(min=1e-6)  # near 1, the limit is Shannon's entropy
-    entropy = -p * torch.expm1(above * p.log()) / (above * alpha)
-    apart = z - z.gather(2, source.expand(len(p), -1)[..., None])
-    return (p * apart.masked_fill(p == 0, 0.0) + entropy).sum(-1)
+    scores = scores.transpose(0, 1).flatten(1, 2)[:, target]  # (H, N, S)
+    alphas = torch.as_tensor(inputs.alpha).flatten().expand(len(scores)).tolist()
+    return torch.stack([entmax_loss(z, source, alpha) for z, alpha in zip(scores, alphas)])

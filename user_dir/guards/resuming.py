@@ -24,7 +24,7 @@ from ..checkpoints import (
     require_same,
     save_checkpoint,
 )
-from ..errors import UserError, exit_on_user_error, one_line
+from ..errors import UserError, one_line
 from ..files import copy_file, locked
 from . import around
 
@@ -68,15 +68,13 @@ def read(load, path: str, *args, **kwargs) -> dict:
 @around(checkpoint_utils, "torch_persistent_save")
 def save(_, state: dict, filename: str, async_write: bool = False) -> None:
     """Write a checkpoint atomically, or end the run: to train for days without saving would be worse."""
-    with exit_on_user_error("; earlier checkpoints are complete"):
-        save_checkpoint(state, filename)
+    save_checkpoint(state, filename)
 
 
 @around(PathManager, "copy")
 def copy_atomically(_, src_path: str, dst_path: str, overwrite: bool = False) -> bool:
     """Copy a checkpoint atomically."""
-    with exit_on_user_error("; earlier checkpoints are complete"):
-        copy_file(src_path, dst_path)
+    copy_file(src_path, dst_path)
     return True
 
 
@@ -180,6 +178,8 @@ PATIENCE = "patience"
 @around(Trainer, "save_checkpoint")
 def save_with_patience(save, self, filename, extra_state):
     """Save what ``--patience`` counts, which fairseq keeps in attributes of a function."""
+    if isinstance(sys.exc_info()[1], UserError):  # of which fairseq would write a crash.pt
+        return None
     for function in _counters():
         if hasattr(function, "best"):
             state = {"best": float(function.best), "validations": int(function.num_runs)}

@@ -13,7 +13,7 @@ from torch import Tensor, distributed
 
 from ..attention import BACKENDS, Alpha, AlphaConfig, unavailable
 from ..attention.normalizers import NORMALIZERS
-from ..errors import UserError, exit_on_user_error
+from ..errors import UserError
 from ..files import write_text
 from .dial import TrainingDial
 from .layers import layers_of, output_normalizer
@@ -210,8 +210,7 @@ class SparseHeads:
         for name in moving:
             log_summary(name, values[name])
         if recording:
-            with exit_on_user_error():
-                self.alpha_log.record(num_updates, values)
+            self.alpha_log.record(num_updates, values)
 
 
 def _set_normalizer(attention: EntmaxMultiheadAttention, attention_type: str, name: str) -> None:

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..entmax import entmax
 from ..entmax.operators import exporting_to_onnx
-from ..errors import UserError, exit_on_user_error
+from ..errors import UserError
 from .multihead_attention import EntmaxMultiheadAttention, causal_mask
 
 
@@ -321,8 +321,7 @@ class AdaptivelySparseDecoder(TransformerDecoderBase):
         if self.output_normalizer.alpha() == 1.0:
             return super().get_normalized_probs(net_output, log_probs, sample)
         if self.training and log_probs:
-            with exit_on_user_error():
-                raise UserError("a model with --output-alpha is trained with --criterion entmax_loss")
+            raise UserError("a model with --output-alpha is trained with --criterion entmax_loss")
         return self.output_normalizer(net_output[0], log_probs)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..entmax import entmax
-from ..errors import UserError, exit_on_user_error
+from ..errors import UserError
 from .bert import BertDecoder
 
 LONGEST_MATCH = 4  # tokens; a pointer follows the longest match of what was written last
@@ -224,6 +224,5 @@ class CopyingBertDecoder(BertDecoder):
     def get_normalized_probs(self, net_output, log_probs: bool, sample=None) -> Tensor:
         """See fairseq; refused in training, where log p may be −∞."""
         if self.training:
-            with exit_on_user_error():
-                raise UserError("with --copy-gate, train with --criterion post_editing_loss")
+            raise UserError("with --copy-gate, train with --criterion post_editing_loss")
         return super().get_normalized_probs(net_output, log_probs, sample)

@@ -9,7 +9,7 @@ from fairseq.logging import metrics
 from omegaconf import II
 
 from ..entmax import entmax_loss
-from ..errors import UserError, exit_on_user_error
+from ..errors import UserError
 
 
 @dataclass
@@ -34,17 +34,13 @@ class PostEditingLossCriterion(FairseqCriterion):
 
     def __init__(self, task, sentence_avg: bool, label_smoothing: float):
         super().__init__(task)
-        if not 0 <= label_smoothing < 1:
-            with exit_on_user_error():
-                raise UserError(f"--label-smoothing must be at least 0 and below 1, not {label_smoothing:g}")
         self.sentence_avg, self.label_smoothing = sentence_avg, label_smoothing
 
     def forward(self, model, sample, reduce=True):
         """See fairseq: the loss, the sample size and what is logged."""
         gate = getattr(model.decoder, "copy_gate", None)
         if gate is None:
-            with exit_on_user_error():
-                raise UserError("--criterion post_editing_loss needs a post-editor with --copy-gate")
+            raise UserError("--criterion post_editing_loss needs a post-editor with --copy-gate")
         features, extra = model(**sample["net_input"], features_only=True)
         target, decisions = sample["target"], extra["decisions"]
         previous = sample["net_input"]["prev_output_tokens"]

@@ -10,7 +10,7 @@ from omegaconf import II
 from torch import Tensor
 
 from ..entmax import entmax, entmax_loss_and_support
-from ..errors import UserError, exit_on_user_error
+from ..errors import UserError
 
 
 @dataclass
@@ -113,6 +113,5 @@ def output_alpha(model) -> float:
     """The α of a model's output layer; ends the run with a message if it is a softmax."""
     normalizer = getattr(getattr(model, "decoder", None), "output_normalizer", None)
     if normalizer is None or normalizer.is_softmax:
-        with exit_on_user_error():
-            raise UserError("--criterion entmax_loss needs a model of ours with --output-alpha, such as 1.5")
+        raise UserError("--criterion entmax_loss needs a model of ours with --output-alpha, such as 1.5")
     return normalizer.alpha()
