@@ -25,7 +25,9 @@ from helpers import MODEL_TOLERANCE, batch, build, dictionary, parse
 from omegaconf import OmegaConf
 
 from user_dir.guards import training
-from user_dir.guards.training import SmoothedLoss, end_prefetching, launched_workers
+from user_dir.guards.training import end_prefetching, launched_workers
+from user_dir.models import smoothed_loss
+from user_dir.models.smoothed_loss import SmoothedLoss
 
 # ----------------------------------------------------------------------------------------- settings
 
@@ -271,7 +273,7 @@ PAD = dictionary().pad()
 @pytest.fixture
 def parts(monkeypatch):
     """Parts of three rows, the last of which is smaller, for the vocabularies of this module."""
-    monkeypatch.setattr(training, "PART", 3 * 20 + 2)
+    monkeypatch.setattr(smoothed_loss, "PART", 3 * 20 + 2)
 
 
 def criterion(smoothing=0.1, **settings) -> LabelSmoothedCrossEntropyCriterion:

@@ -4,7 +4,6 @@ import logging
 import os
 import sys
 import tempfile
-import time
 import traceback
 
 STEPS = ("convert_namespace_to_omegaconf", "load_dataset", "build_model", "build_criterion", "train_step")
@@ -32,20 +31,19 @@ def report(inner, error: BaseException) -> None:
     words = str(error) or frames[-1].line  # of an assertion without words, what it asserts
     if "Traceback (most recent call last)" in words:  # of another process
         words = words.strip().splitlines()[-1]
-    told = f"{steps[-1].strip('_').replace('_', ' ')}: {type(error).__name__}: {' '.join(words.split())}"
-    print(f"error: {told[:LONGEST]} ({_record(error)})", file=sys.stderr)
+    line = f"{steps[-1].strip('_').replace('_', ' ')}: {type(error).__name__}: {' '.join(words.split())}"
+    print(f"error: {line[:LONGEST]} ({_record(error)})", file=sys.stderr)
 
 
 def _record(error: BaseException) -> str:
-    """Append the traceback to the logs of this process, else to a new file; tells where it is."""
+    """Append the traceback to the log of this process, else to a new file; says where it is."""
     loggers = [logging.root, *map(logging.getLogger, logging.root.manager.loggerDict)]
     files = [getattr(handler, "baseFilename", "") for logger in loggers for handler in logger.handlers]
-    logs = set(filter(os.path.isfile, files))
+    logs = list(filter(os.path.isfile, files))
     try:
-        for log in logs or {tempfile.mkstemp(prefix="fairseq-", suffix=".log")[1]}:
-            with open(log, "a", encoding="utf-8", errors="backslashreplace") as file:
-                print(time.strftime("%F %T"), *sys.argv, file=file)
-                traceback.print_exception(error, file=file)
+        log = logs[0] if logs else tempfile.mkstemp(prefix="fairseq-", suffix=".log")[1]
+        with open(log, "a", encoding="utf-8", errors="backslashreplace") as file:
+            traceback.print_exception(error, file=file)
     except OSError as refused:
         return f"its traceback could not be written: {refused.strerror}"
     return f"traceback in {log}"
