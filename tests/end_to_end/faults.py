@@ -39,12 +39,19 @@ class Faults:
         strike, open_file, open_number = self.strike, io.open, os.open
 
         class Counted(io.FileIO):
+            error = None
+
             def write(self, data):
+                if self.error is not None:  # for the rest
+                    error, self.error = self.error, None
+                    raise error
                 try:
                     strike(self.name)
-                except OSError:
-                    super().write(memoryview(data)[: len(data) // 2])
-                    raise
+                except OSError as error:
+                    if len(data) < 2:
+                        raise
+                    self.error = error
+                    data = memoryview(data)[: len(data) // 2]
                 return super().write(data)
 
         def opened(file, mode="r", buffering=-1, encoding=None, errors=None, newline=None, *more):

@@ -23,7 +23,7 @@ PROGRAM = ROOT / "tests" / "end_to_end" / "faults.py"
 TRAINING = (
     "--max-update 2 --save-interval-updates 1 --disable-validation --encoder-layers 1 --decoder-layers 1"
 )
-POINTS = {"train": 3, "evaluate": 2, "export": 2}  # of others 4, unless all are tried by night
+POINTS = {"train": 3, "evaluate": 2, "translate": 2, "export": 2}  # of others 4, unless all are tried by night
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +49,9 @@ def words_of(command: str, small: Path, checkpoint: Path, output: Path) -> list:
         return [script, "--path", *both, "--output", output / "average.pt"]
     if command == "evaluate":
         return [script, *model, "--beam", "1", "--max-len-b", "5", "--output", output]
+    if command == "translate":
+        text = small.parents[1] / "raw" / "valid.de"
+        return [script, *model, "--max-len-b", "5", "--input", text, "--output", output / "translations"]
     return [script, *model, "--output", output / "folder"]
 
 
@@ -67,7 +70,7 @@ def whole(folder: Path) -> dict[str, bytes]:
     return {name: text for name, text in contents(folder).items() if not left.search(name)}
 
 
-@pytest.mark.parametrize("command", ["prepare", "train", "average", "evaluate", "export"])
+@pytest.mark.parametrize("command", ["prepare", "train", "average", "evaluate", "translate", "export"])
 def test_every_operation_on_a_file_may_fail(command, small, checkpoint, tmp_path):
     through, log = tmp_path / "through", tmp_path / "log"
 
@@ -104,10 +107,12 @@ def test_every_operation_on_a_file_may_fail(command, small, checkpoint, tmp_path
 
 
 def files_are_whole(folder: Path, expected: dict[str, bytes], checkpoints: bool) -> None:
-    """Checkpoints, which have times, can be read; other files are as they will be."""
+    """Checkpoints, which have times, can be read; other files are as they will be, translations a part."""
     for name, text in whole(folder).items():
         assert name in expected
         if name.endswith(".pt") and checkpoints:
             load_checkpoint(folder / name)
+        elif name == "translations":  # written as they come
+            assert expected[name].startswith(text)
         elif not name.endswith(".jsonl"):  # whose last line may be cut
             assert text == expected[name], name
