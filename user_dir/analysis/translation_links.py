@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
-from ..corpora.pieces import SEPARATORS
+from ..corpora.pieces import SEPARATORS, SPACE_MARK
 from ..errors import UserError
 from ..files import shown
 from .alignment import QUERIES, Link, align_split, links, pharaoh, run_candidates
@@ -152,7 +152,7 @@ def words_of(text: str, pieces: Sequence[str | None]) -> list[int]:
 
 def _texts(dictionary: Dictionary) -> list[str | None]:
     """The characters of each symbol, without marks of words; None for symbols that are no part of a text."""
-    texts: list[str | None] = [symbol.replace("▁", "").removesuffix("@@") for symbol in dictionary.symbols]
+    texts: list[str | None] = [symbol.replace(SPACE_MARK, "") for symbol in dictionary.symbols]
     texts[: dictionary.nspecial] = [None] * dictionary.nspecial
     texts[dictionary.unk()] = _UNKNOWN
     return [None if symbol in SEPARATORS else text for symbol, text in zip(dictionary.symbols, texts)]
