@@ -211,20 +211,18 @@ def comparison_tables(report: dict) -> str:
 
 def _cells(scores: dict, report: dict) -> dict[str, str]:
     """Score, difference, interval and p of a system by one metric; by the header of their columns."""
-    several, margin = report["seeds"] > 1, report["margin"]
+    several = report["seeds"] > 1
     cells = {"score": plus_minus(scores["mean"], scores["std"], ".2f")}
-    if "delta" not in scores:
-        return cells
-    cells["Δ"] = f"{scores['delta']:+.2f}"
-    if several:
-        cells["by seed"] = ", ".join(f"{seed['delta']:+.2f}" for seed in scores["seeds"])
-    cells["95 % interval"] = "{:+.2f} to {:+.2f}".format(*scores["interval"])
-    if several:
-        cells["p"] = significance(scores["p_seeds_holm"])
-    if several and margin is not None:
-        cells[f"margin {margin:g}"] = scores["verdict"]
-    cells["p, these models"] = significance(scores["p_holm"])
-    return cells
+    if "delta" in scores:
+        cells |= {
+            "Δ": f"{scores['delta']:+.2f}",
+            "by seed": several and ", ".join(f"{seed['delta']:+.2f}" for seed in scores["seeds"]),
+            "95 % interval": "{:+.2f} to {:+.2f}".format(*scores["interval"]),
+            "p": several and significance(scores["p_seeds_holm"]),
+            f"margin {report['margin'] or 0:g}": scores.get("verdict"),
+            "p, these models": significance(scores["p_holm"]),
+        }
+    return {header: cell for header, cell in cells.items() if cell}
 
 
 def _legend(report: dict) -> str:

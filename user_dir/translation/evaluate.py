@@ -24,7 +24,7 @@ _SEED = 1 + 1  # fairseq's for shuffling sentences of equal length: its --seed p
 
 
 def translate_split(
-    search: BeamSearch, subset: str, *, left_out: Collection[int] = (), description: str | None = None
+    search: BeamSearch, subset: str, left_out: Collection[int] = ()
 ) -> tuple[list[str], list[int]]:
     """Translate a split of the search's task with a progress bar.
 
@@ -35,7 +35,6 @@ def translate_split(
         search: with models in evaluation mode; heads may be masked.
         subset: fairseq's name of the split.
         left_out: numbers of sentences, from 0, that are not translated.
-        description: label of the progress bar; None for the name of the split.
 
     Returns:
         The translations in corpus order, with pieces joined, and the numbers, from 0, of the sentences whose
@@ -47,7 +46,7 @@ def translate_split(
     order = order[~np.isin(order, list(left_out))]
     multiple = DatasetConfig.required_batch_size_multiple
     texts, cut = {}, []
-    with tqdm(total=len(order), desc=description or subset, unit="sentence", disable=None) as progress:
+    with tqdm(total=len(order), desc=subset, unit="sentence", disable=None) as progress:
         for numbers in dataset.batch_by_size(order, size, required_batch_size_multiple=multiple):
             sample = dataset.collater([dataset[i] for i in numbers])
             for number, (best, *_) in zip(sample["id"].tolist(), search(sample)):
@@ -118,16 +117,12 @@ class Evaluator:
             split, ter = self.load("valid"), {}
             for penalty in PENALTIES:
                 penalise_new_pieces(self.model, penalty, self.checkpoint)
-                texts, _ = self._translate(split, f"penalty {penalty:g}")
+                texts, _ = translate_split(self.translator.search, split.subset, split.left_out)
                 ter[penalty] = split.scores(split.lines(texts))["ter"]
             penalty = min(ter, key=ter.__getitem__)
             self.about["new_piece_penalties"] = {f"{tried:g}": score for tried, score in ter.items()}
         penalise_new_pieces(self.model, penalty, self.checkpoint)
         self.about["new_piece_penalty"] = penalty
-
-    def _translate(self, split: ScoredSplit, description: str | None = None) -> tuple[list[str], list[int]]:
-        search = self.translator.search
-        return translate_split(search, split.subset, left_out=split.left_out, description=description)
 
     def evaluate(self, split: ScoredSplit, output: Path) -> dict:
         """Translate a split; write the translations and the scores, which are returned, to ``output``.
@@ -137,8 +132,8 @@ class Evaluator:
         reached the limit of length; ``blank_lines``, sources without any piece, whose translation is empty;
         ``left_out_lines`` and ``truncated_lines``.
         """
-        search, limit = self.translator.search.settings, self.translator.limit
-        texts, unfinished = self._translate(split)
+        search, limit = self.translator.search, self.translator.limit
+        texts, unfinished = translate_split(search, split.subset, split.left_out)
         lines = split.lines(texts)
         blank = np.flatnonzero(self.task.dataset(split.subset).src_sizes == 1).tolist()
         about = {
@@ -149,8 +144,8 @@ class Evaluator:
             "left_out_lines": _from_one(split.left_out) if self.skip_long else None,
             "truncated_lines": _from_one(split.truncated) if self.truncate_source else None,
             "blank_lines": _from_one(blank),
-            "beam": search.beam,
-            "length_penalty": search.length_penalty,
+            "beam": search.settings.beam,
+            "length_penalty": search.settings.length_penalty,
             "max_len_a": limit.a,
             "max_len_b": limit.b,
             "unfinished_lines": _from_one(unfinished),
