@@ -28,7 +28,7 @@ def test_trajectories_show_every_head(trajectories):
     assert [axes.get_title() for axes in panels(figure)] == [TITLES[name] for name in ATTENTION_TYPES]
     for axes, name in zip(panels(figure), ATTENTION_TYPES):
         drawn = [tuple(line.get_ydata()) for line in axes.lines]
-        expected = [tuple(alphas) for each, _, _, alphas in trajectories.heads() if each == name]
+        expected = map(tuple, trajectories.alphas[name].reshape(5, -1).T)
         assert sorted(drawn) == sorted(expected)
         assert axes.get_xlabel() == "updates"
         low, high = axes.get_ylim()

@@ -209,15 +209,13 @@ def test_hovering_over_a_trajectory_names_its_head(browser, report):
         x, y = min(ends, key=lambda end: end[1])
         x, y = box["x"] + x / 400 * box["width"], box["y"] + y / 260 * box["height"]
         page.mouse.move(x, y)
-        highest = max(
-            (each for each in models[0].trajectories.heads() if each[0] == "decoder_self"),
-            key=lambda each: each[3][-1],
-        )
-        expected = f"layer {highest[1]}, head {highest[2]}: α {highest[3][-1]:.3f} at update 400"
+        last = models[0].trajectories.alphas["decoder_self"][-1]
+        layer, head = divmod(int(last.argmax()), last.shape[1])
+        expected = f"layer {layer}, head {head}: α {last.max():.3f} at update 400"
         assert page.locator("#tip").inner_text() == expected
         page.mouse.click(x, y)
         title = page.locator(".explorer-panel").nth(0).locator(".head-title strong")
-        title.filter(has_text=f"layer {highest[1]}, head {highest[2]}").wait_for()
+        title.filter(has_text=f"layer {layer}, head {head}").wait_for()
         assert page.locator("input[value=decoder_self]").is_checked()
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from user_dir.analysis.words import Pieces, detect_scheme, interrogatives_of
+from user_dir.analysis.words import Pieces, interrogatives_of
 
 
 def dictionary(pieces: str) -> Dictionary:
@@ -34,11 +34,9 @@ def batch(words: Dictionary, text: str, left: int = 0, right: int = 0) -> torch.
         ("</s>", [-1]),
     ],
 )
-def test_words_of_sentencepiece(text, expected, left, right):
+def test_words_of_pieces(text, expected, left, right):
     words = dictionary("▁the ▁Bau m . - ' s ▁")
-    pieces = Pieces(words, "xx")
-    assert pieces.scheme == "sentencepiece"
-    found = pieces.words(batch(words, text, left, right))
+    found = Pieces(words, "xx").words(batch(words, text, left, right))
     assert found.tolist() == [[-1] * left + expected + [-1] * right]
 
 
@@ -46,28 +44,6 @@ def test_words_split_at_spaces():
     words = dictionary("▁the ▁Bau m .")
     tokens = batch(words, "▁Bau m . ▁the . </s>")
     assert Pieces(words, "xx").words(tokens, part_punctuation=False).tolist() == [[0, 0, 0, 1, 1, -1]]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("the Bau@@ m . </s>", [0, 1, 1, 2, -1]),
-        ("the Bau@@ </s>", [0, 1, -1]),  # a word truncated by the end of the line
-        ("</s> m Bau@@ Bau@@ m the", [-1, 0, 1, 1, 1, 2]),
-    ],
-)
-def test_words_of_subword_nmt(text, expected):
-    words = dictionary("the Bau@@ m .")
-    pieces = Pieces(words, "xx")
-    assert pieces.scheme == "subword_nmt"
-    assert pieces.words(batch(words, text)).tolist() == [expected]
-
-
-def test_scheme_is_detected():
-    assert detect_scheme(dictionary("a b c")) == "none"
-    assert detect_scheme(dictionary("▁a b ▁c @@")) == "sentencepiece"
-    words = dictionary("a b")
-    assert Pieces(words, "xx").words(batch(words, "a b </s>")).tolist() == [[0, 1, -1]]
 
 
 def test_kinds_of_tokens():

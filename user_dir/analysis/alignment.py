@@ -132,17 +132,21 @@ def error_rate(aligned: Sequence[list[Link]], gold: Sequence[Gold]) -> dict[str,
     }
 
 
-def candidates(context: list[Tensor], latent: Tensor | None = None) -> Iterator[tuple[str, dict, Tensor]]:
-    """The candidate alignments: each head, the mean of each layer's heads, the mean of all, and a latent one.
+def candidates(
+    model, sample: dict, target_word: Tensor, source_word: Tensor, query: str
+) -> Iterator[tuple[str, dict, Tensor]]:
+    """Run a model on a batch: its alignments of the words of queries (B, T) and keys (B, S).
 
-    Args:
-        context: word weights of each layer, (B, H, target words, source words).
-        latent: those of a latent alignment given the target words, (B, target words, source words).
+    They are of each head, of the mean of each layer's heads, of the mean of all and, if ``query`` is
+    ``output``, of a latent alignment given the target words.
 
     Yields:
         the name, such as ``layer1-head0``, ``layer1``, ``all`` or ``alignment``; ``{"layer": l, "head": h}``,
         with None for what is averaged over; and the weights (B, target words, source words).
     """
+    with captured_attention(model, ["decoder_context"]) as captured:
+        model(**sample["net_input"])
+    context = [word_weights(w.double(), target_word, source_word) for w in captured["decoder_context"]]
     for layer, weights in enumerate(context):
         for head in range(weights.size(1)):
             yield f"layer{layer}-head{head}", {"layer": layer, "head": head}, weights[:, head]
@@ -150,25 +154,10 @@ def candidates(context: list[Tensor], latent: Tensor | None = None) -> Iterator[
     if context:
         mean = torch.stack([weights.mean(1) for weights in context]).mean(0)
         yield "all", {"layer": None, "head": None}, mean
-    if latent is not None:
-        yield "alignment", {"layer": None, "head": None, "latent": True}, latent
-
-
-def run_candidates(
-    model, sample: dict, target_word: Tensor, source_word: Tensor, query: str
-) -> Iterator[tuple[str, dict, Tensor]]:
-    """Run a model on a batch: its :func:`candidates`, for the words of queries (B, T) and keys (B, S).
-
-    The latent alignment is one of them if ``query`` is ``output``.
-    """
-    with captured_attention(model, ["decoder_context"]) as captured:
-        model(**sample["net_input"])
-    context = [word_weights(w.double(), target_word, source_word) for w in captured["decoder_context"]]
-    latent = None
     if model.alignment is not None and query == "output":
         posterior = model.posterior_alignment(sample).double().unsqueeze(1)
         latent = word_weights(posterior, target_word, source_word).squeeze(1)
-    return candidates(context, latent)
+        yield "alignment", {"layer": None, "head": None, "latent": True}, latent
 
 
 @torch.no_grad()
@@ -201,7 +190,7 @@ def align_split(
         order = sample["id"].argsort().tolist()
         of_batch = list(zip(_words(read, source_word), _words(written, target_word)))
         texts += [of_batch[row] for row in order]
-        for name, facts, weights in run_candidates(split.model, sample, target_word, source_word, query):
+        for name, facts, weights in candidates(split.model, sample, target_word, source_word, query):
             about[name], linked = facts, links(weights)
             aligned.setdefault(name, []).extend(linked[row] for row in order)
     if gold is not None:

@@ -26,7 +26,7 @@ from .results import (
     rounded,
 )
 from .roles import assign_roles, role_table
-from .statistics import STATISTICS, Attention, diversity, support
+from .statistics import DEFINITIONS, STATISTICS, Attention, diversity, support
 from .trajectories import read_trajectories
 from .words import Pieces
 
@@ -60,7 +60,7 @@ class LayerStatistics:
 
     def add(self, attention: Attention) -> None:
         """Add a batch."""
-        measured = {name: statistic.measure(attention) for name, statistic in STATISTICS.items()}
+        measured = {name: measure(attention) for name, measure in STATISTICS.items()}
         measured["diversity"] = diversity(attention.weights)[:, None], attention.queries
         for name, (values, where) in ((name, each) for name, each in measured.items() if each is not None):
             self.sums[name] = self.sums.get(name, 0.0) + (values.double() * where[:, None]).sum((0, 2))
@@ -79,14 +79,13 @@ class LayerStatistics:
         densities = counts.double() / pairs
         *means, union = densities.mean(1).tolist()
         *shares, union_share = (counts.sum(1).double() / pairs.sum()).tolist()
-        squares = densities.square().mean(1).tolist()
         bins = (counts * BINS // pairs).clamp(max=BINS - 1)  # integer arithmetic is exact
         heads = [
             {
                 "alpha": float(alphas[head]),
                 "density": mean,
                 "density_of_pairs": shares[head],
-                "density_std": max(squares[head] - mean**2, 0.0) ** 0.5,
+                "density_std": float(densities[head].std(correction=0)),
                 "density_histogram": torch.bincount(bins[head], minlength=BINS).tolist(),
                 "output_norm": float(norms[head]),
                 **{name: self.mean(name, head) for name in STATISTICS},
@@ -128,7 +127,6 @@ class Statistics:
         Layers and heads count from 0; a measure that is not defined for a head is None.
         """
         heads, layers = [], []
-        columns = HEAD_COLUMNS | {name: column.definition for name, column in STATISTICS.items()}
         alphas, norms = self.model.alphas(), output_norms(self.model)
         for kind, of_kind in self.layers.items():
             for layer, running in enumerate(of_kind):
@@ -136,8 +134,8 @@ class Statistics:
                 rows, of_layer = running.rows(alphas[kind][layer], norms[kind][layer])
                 layers.append({**place, **of_layer})
                 heads += [{**place, "head": head, **row} for head, row in enumerate(rows)]
-        definitions = {**columns, **LAYER_COLUMNS}
-        return {"sentences": self.sentences, "heads": heads, "layers": layers, "measures": definitions}
+        columns = HEAD_COLUMNS | DEFINITIONS | LAYER_COLUMNS
+        return {"sentences": self.sentences, "heads": heads, "layers": layers, "measures": columns}
 
 
 @torch.no_grad()
@@ -191,7 +189,7 @@ def write_statistics(
     if maps is not None:
         source = split.corpus.text(split.subset, split.direction[0])
         texts = source.read_text(encoding="utf-8").split("\n")[:map_sentences]
-    report, sentences = _measured(split, {"bpe": split.pieces()[0].scheme}, texts)
+    report, sentences = _measured(split, {"bpe": "sentencepiece"}, texts)
     if maps is not None:
         write_maps(maps, sentences)
     write_json(output, report)

@@ -105,8 +105,8 @@ def alpha_trajectories(trajectories: Trajectories) -> Figure:
     (Correia et al. 2019, figure 2.)
     """
     alphas = trajectories.alphas
-    figure, rows = _panels(1, list(alphas))
-    for axes, values in zip(rows[0], alphas.values()):
+    figure, panels = _panels([""], list(alphas), "updates", "α")
+    for axes, values in zip(panels[0], alphas.values()):
         # From dark to light, uniform in greyscale too; the lightest is visible on white.
         colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, values.shape[1]))
         for layer, head in np.ndindex(values.shape[1:]):
@@ -114,8 +114,7 @@ def alpha_trajectories(trajectories: Trajectories) -> Figure:
             style = {"color": colours[layer], "linewidth": 0.9, "label": label}
             axes.plot(trajectories.updates, values[:, layer, head], **style)
         axes.margins(x=0)
-    _label(rows, [""], "updates", "α")
-    _legend(figure, rows)
+    _legend(figure, panels)
     return figure
 
 
@@ -243,7 +242,8 @@ def _of_models(
     """
     groups = {name: by_attention(report[part]) for name, report in models.items()}
     types = [kind for kind in ATTENTION_TYPES if any(kind in group for group in groups.values())]
-    figure, grid = _panels(len(models) if row_height else 1, types, row_height or _PANEL)
+    names = list(models) if row_height else [""]
+    figure, grid = _panels(names, types, x_label, y_label, row_height or _PANEL)
     of_models = np.broadcast_to(grid, (len(models), len(types)))
     for row, (name, group), style in zip(of_models, groups.items(), cycle(STYLES)):
         for axes, kind in zip(row, types):
@@ -253,31 +253,28 @@ def _of_models(
             if part == "layers":
                 axes.set_xlim(-0.3, len(group[kind]) - 0.7)
                 axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=min(len(group[kind]), 8)))
-    _label(grid, list(models) if row_height else [""], x_label, y_label)
     _legend(figure, grid)
     return figure
 
 
-def _panels(rows: int, types: list[str], height: float = _PANEL) -> tuple[Figure, np.ndarray]:
-    """A figure and its panels (rows, attention types), each of this height in inches."""
-    figure = Figure(figsize=(1.1 * _PANEL * len(types), height * rows + 0.5), layout="constrained")
-    grid = figure.subplots(rows, len(types), squeeze=False, sharey="row")
+def _panels(
+    rows: list[str], types: list[str], x_label: str, y_label: str, height: float = _PANEL
+) -> tuple[Figure, np.ndarray]:
+    """A figure and its panels (rows, attention types), of this height in inches; several rows are named."""
+    figure = Figure(figsize=(1.1 * _PANEL * len(types), height * len(rows) + 0.5), layout="constrained")
+    grid = figure.subplots(len(rows), len(types), squeeze=False, sharey="row")
     for axes in grid.flat:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", color="0.9", linewidth=0.6)
         axes.set_axisbelow(True)
     for axes, kind in zip(grid[0], types):
         axes.set_title(TITLES[kind], fontsize=9)
-    return figure, grid
-
-
-def _label(rows: np.ndarray, names: list[str], x_label: str, y_label: str) -> None:
-    """Set the labels of the outer axes; row names are shown if there are several."""
-    for row, name in zip(rows, names):
-        side = f"{name}\n{y_label}" if len(names) > 1 else y_label
-        row[0].set_ylabel(side, **({"rotation": 0, "ha": "right"} if is_wide(side) else {}))
-    for axes in rows[-1]:
+    for axes, name in zip(grid[:, 0], rows):
+        side = f"{name}\n{y_label}" if len(rows) > 1 else y_label
+        axes.set_ylabel(side, **({"rotation": 0, "ha": "right"} if is_wide(side) else {}))
+    for axes in grid[-1]:
         axes.set_xlabel(x_label)
+    return figure, grid
 
 
 def _legend(figure: Figure, panels: np.ndarray) -> None:

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,15 +37,10 @@ Values = tuple[Tensor, Tensor]
 """Values (B, H, N), and a mask (B, N) of those of the N items of a sentence that have a value."""
 
 
-class Statistic(NamedTuple):
-    """A column of the statistics: the mean over all items of a split, or None if no item has a value."""
-
-    measure: Callable[[Attention], Values | None]
-    definition: str  # as in result files
-
-
-STATISTICS: dict[str, Statistic] = {}
-"""By name, in the order of the columns."""
+STATISTICS: dict[str, Callable[[Attention], Values | None]] = {}
+"""By the name of its column, whose value is the mean over all items of a split, or None if none has one."""
+DEFINITIONS: dict[str, str] = {}
+"""By the same names, as in result files."""
 
 
 def statistic(measure: Callable[[Attention], Values | None]) -> Callable[[Attention], Values | None]:
@@ -55,7 +49,7 @@ def statistic(measure: Callable[[Attention], Values | None]) -> Callable[[Attent
     The function has an :class:`Attention` and returns :data:`Values`, or None where it is not defined.
     """
     text = " ".join(measure.__doc__.split()).removesuffix(".")
-    STATISTICS[measure.__name__] = Statistic(measure, text[0].lower() + text[1:])
+    STATISTICS[measure.__name__], DEFINITIONS[measure.__name__] = measure, text[0].lower() + text[1:]
     return measure
 
 

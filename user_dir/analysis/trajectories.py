@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,12 +24,6 @@ class Trajectories:
 
     updates: list[int]
     alphas: dict[str, np.ndarray]
-
-    def heads(self) -> Iterator[tuple[str, int, int, np.ndarray]]:
-        """Every head: attention type, layer, head, and its α at each update (U,)."""
-        for attention_type, values in self.alphas.items():
-            for layer, head in np.ndindex(values.shape[1:]):
-                yield attention_type, layer, head, values[:, layer, head]
 
 
 def read_trajectories(path: str | Path) -> Trajectories:

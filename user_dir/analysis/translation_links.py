@@ -19,10 +19,10 @@ from torch import Tensor
 
 from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
-from ..corpora.pieces import SEPARATORS
+from ..corpora.pieces import SEPARATORS, SPACE_MARK
 from ..errors import UserError
 from ..files import shown
-from .alignment import QUERIES, Link, align_split, links, pharaoh, run_candidates
+from .alignment import QUERIES, Link, align_split, candidates, links, pharaoh
 from .capture import dataset_of, on_device, open_split
 
 SENTENCES = 1000  # of validation, from which a head is chosen
@@ -66,15 +66,14 @@ def choice_for(checkpoint: Path, corpus: Corpus, head: str | None = None, *, cpu
 
 
 class TranslationAligner:
-    """Links between words, which white space parts, by what the models attend to as they read translations.
+    """Links between words, which white space parts, by what a model attends to as it reads translations.
 
-    ``choices`` has one for each of ``models``, whose weights are averaged, and ``task`` is theirs;
-    ``max_tokens`` is of a batch, on one side.
+    ``task`` is the model's; ``max_tokens`` is of a batch, on one side.
     """
 
-    def __init__(self, models: Sequence, task, choices: Sequence[str], max_tokens: int):
-        self._models, self._task, self._max_tokens = models, task, max_tokens
-        self._choices = [choice.split("@") for choice in choices]
+    def __init__(self, model, task, choice: str, max_tokens: int):
+        self._model, self._task, self._max_tokens = model, task, max_tokens
+        self._chosen, self._query = choice.split("@")
         self._texts = [_texts(task.source_dictionary), _texts(task.target_dictionary)]
 
     @torch.no_grad()
@@ -82,7 +81,7 @@ class TranslationAligner:
         """The links of each hypothesis of each sentence, as :func:`~.alignment.pharaoh` writes them.
 
         ``encoded`` are the tokens of the sentences, and ``translations`` has lists of hypotheses, of
-        :class:`~..translation.translator.Translator`. Raises UserError if a model has no such candidate.
+        :class:`~..translation.translator.Translator`. Raises UserError if the model has no such candidate.
         """
         pairs = [
             (sentence, tokens, hypothesis)
@@ -96,7 +95,7 @@ class TranslationAligner:
         dataset = dataset_of(self._task, sources, targets)
         most = max([self._max_tokens, *lengths])
         for members in dataset.batch_by_size(order, max_tokens=most) if pairs else ():
-            sample = on_device(dataset.collater([dataset[i] for i in members]), self._models[0])
+            sample = on_device(dataset.collater([dataset[i] for i in members]), self._model)
             rows = sample["id"].tolist()
             for i, found in zip(rows, self._links(sample, [pairs[i] for i in rows])):
                 aligned[i] = pharaoh(found)
@@ -108,21 +107,17 @@ class TranslationAligner:
         inputs, padding = sample["net_input"], self._task.source_dictionary.pad()
         source = [words_of(text, self._pieces(0, tokens)) for text, tokens, _ in pairs]
         target = [words_of(best.text, self._pieces(1, best.tokens)) for *_, best in pairs]
-        read = [[-1, *words[:-1]] for words in target]  # one step later than predicted
         key = _placed(inputs["src_tokens"], source, padding)
-        query_words = {
-            "output": _placed(sample["target"], target, padding),
-            "input": _placed(inputs["prev_output_tokens"], read, padding),
-        }
-        total = 0
-        for model, (chosen, query) in zip(self._models, self._choices):
-            named = run_candidates(model, sample, query_words[query], key, query)
-            weights = {name: weights for name, _, weights in named}
-            if chosen not in weights:
-                names = ", ".join(weights) or "none"
-                raise UserError(f"the model has no {chosen} to align with, only {names}")
-            total = total + weights[chosen]
-        return links(total)
+        query = _placed(sample["target"], target, padding)
+        if self._query == "input":  # one step later than predicted
+            read = [[-1, *words[:-1]] for words in target]
+            query = _placed(inputs["prev_output_tokens"], read, padding)
+        named = candidates(self._model, sample, query, key, self._query)
+        weights = {name: weights for name, _, weights in named}
+        if self._chosen not in weights:
+            names = ", ".join(weights) or "none"
+            raise UserError(f"the model has no {self._chosen} to align with, only {names}")
+        return links(weights[self._chosen])
 
     def _pieces(self, side: int, tokens: np.ndarray) -> list[str | None]:
         return [self._texts[side][token] for token in tokens.tolist()]
@@ -152,7 +147,7 @@ def words_of(text: str, pieces: Sequence[str | None]) -> list[int]:
 
 def _texts(dictionary: Dictionary) -> list[str | None]:
     """The characters of each symbol, without marks of words; None for symbols that are no part of a text."""
-    texts: list[str | None] = [symbol.replace("▁", "").removesuffix("@@") for symbol in dictionary.symbols]
+    texts: list[str | None] = [symbol.replace(SPACE_MARK, "") for symbol in dictionary.symbols]
     texts[: dictionary.nspecial] = [None] * dictionary.nspecial
     texts[dictionary.unk()] = _UNKNOWN
     return [None if symbol in SEPARATORS else text for symbol, text in zip(dictionary.symbols, texts)]

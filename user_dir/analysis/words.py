@@ -11,23 +11,10 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from ..corpora.languages import language as language_of
+from ..corpora.pieces import SPACE_MARK
 
-_BEGIN, _GOES_ON = "▁", "@@"
 _QUESTION_MARKS = {"?", "？"}
 _LISTS = Path(__file__).parent / "interrogatives"
-
-
-def detect_scheme(dictionary: Dictionary) -> str:
-    """How the pieces of a vocabulary form words, by fairseq's names and the marks that it contains.
-
-    With ``sentencepiece``, ``▁`` starts a word; with ``subword_nmt``, ``@@`` ends a piece that is continued;
-    with ``none``, each token is a word.
-    """
-    begins = sum(symbol.startswith(_BEGIN) for symbol in dictionary.symbols)
-    goes_on = sum(symbol.endswith(_GOES_ON) for symbol in dictionary.symbols)
-    if begins == goes_on == 0:
-        return "none"
-    return "sentencepiece" if begins >= goes_on else "subword_nmt"
 
 
 def interrogatives_of(language: str) -> frozenset[str] | None:
@@ -58,10 +45,9 @@ class Side:
 class Pieces:
     """The symbols of a vocabulary as pieces of words.
 
-    With ``sentencepiece``, a word starts at ``▁`` and at the start of a sentence. Since this text is not
-    tokenised, a piece that is only punctuation is a word of its own and separates its neighbours: ``▁Sofa``
-    and ``.`` are two words. With ``subword_nmt``, a word ends with a piece without ``@@`` or at the end of
-    the sentence. ``</s>`` belongs to no word. ``<unk>`` is a piece without a mark.
+    A word starts at sentencepiece's ``▁`` and at the start of a sentence. Since text is not tokenised, a
+    piece that is only punctuation is a word of its own and separates its neighbours: ``▁Sofa`` and ``.`` are
+    two words. ``</s>`` belongs to no word. ``<unk>`` is a piece without a mark.
 
     Args:
         dictionary: vocabulary of the language.
@@ -69,28 +55,22 @@ class Pieces:
     """
 
     def __init__(self, dictionary: Dictionary, language: str):
-        self.scheme = detect_scheme(dictionary)
         self.interrogatives = interrogatives_of(language)
         # In languages without spaces, an interrogative word is often one piece of what ▁ starts.
         self._match_pieces = not language_of(language).spaced
         self._padding, self._eos = dictionary.pad(), dictionary.eos()
         symbols = dictionary.symbols
         special = {dictionary.pad(), dictionary.eos(), dictionary.bos()}
-        self._texts = ["" if i in special else self._text(symbol) for i, symbol in enumerate(symbols)]
-        begins = self.scheme == "sentencepiece"
+        texts = ("" if i in special else symbol for i, symbol in enumerate(symbols))
+        self._texts = [text.removeprefix(SPACE_MARK) for text in texts]
         tables = {
             "special": [i in special for i in range(len(symbols))],
-            "marked": [s.startswith(_BEGIN) if begins else s.endswith(_GOES_ON) for s in symbols],
+            "marked": [symbol.startswith(SPACE_MARK) for symbol in symbols],
             "bare": [text == "" for text in self._texts],
             "punctuation": [_is_punctuation(text) for text in self._texts],
             "question": [text in _QUESTION_MARKS for text in self._texts],
         }
         self._tables = {name: torch.tensor(values) for name, values in tables.items()}
-
-    def _text(self, symbol: str) -> str:
-        if self.scheme == "sentencepiece":
-            return symbol.removeprefix(_BEGIN)
-        return symbol.removesuffix(_GOES_ON) if self.scheme == "subword_nmt" else symbol
 
     def _look_up(self, table: str, tokens: Tensor) -> Tensor:
         return self._tables[table].to(tokens.device)[tokens]
@@ -101,17 +81,11 @@ class Pieces:
         Tokens may be padded on either side. Without ``part_punctuation``, words are split at spaces alone.
         """
         special = self._look_up("special", tokens)
-        first = _shifted(special, True)
-        if self.scheme == "sentencepiece":
-            begins = first | self._look_up("marked", tokens)
-            if part_punctuation:
-                punctuation = self._look_up("punctuation", tokens)
-                bare = self._look_up("bare", tokens) & ~special
-                begins |= _shifted(punctuation, False) | (punctuation & ~_shifted(bare, False))
-        elif self.scheme == "subword_nmt":
-            begins = first | ~_shifted(self._look_up("marked", tokens), False)
-        else:
-            begins = torch.ones_like(special)
+        begins = _shifted(special, True) | self._look_up("marked", tokens)
+        if part_punctuation:
+            punctuation = self._look_up("punctuation", tokens)
+            bare = self._look_up("bare", tokens) & ~special
+            begins |= _shifted(punctuation, False) | (punctuation & ~_shifted(bare, False))
         numbers = (begins & ~special).cumsum(1) - 1
         return numbers.masked_fill(special, -1)
 

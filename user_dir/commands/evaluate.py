@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import logging
 from pathlib import Path
 
 from .options import Parser, plain_name, real
+
+OPTIONS = "beam length_penalty max_len_a max_len_b max_tokens cpu int8 tokenize skip_long truncate_source"
 
 
 def parse_args(argv=None) -> argparse.Namespace:
@@ -41,7 +42,7 @@ def main(argv=None) -> None:
     from ..checkpoints import load_checkpoint
     from ..errors import UserError
     from ..files import check_output
-    from ..translation.evaluate import Options, evaluate
+    from ..translation.evaluate import Evaluator
     from ..translation.loading import corpus_of
 
     if not args.verbose:
@@ -52,9 +53,12 @@ def main(argv=None) -> None:
     # Translations are named like the corpus's own files, which would be lost.
     if output.resolve() in [folder.resolve() for folder in (corpus.raw, *corpus.written)]:
         raise UserError(f"{output} is a folder of the corpus; choose another --output")
-    options = Options(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Options)})
-    test_sets = args.subset or corpus.test_sets or ["valid"]
-    for scores in evaluate(args.path, corpus, test_sets, output, options):
+    evaluator = Evaluator(args.path, corpus, **{option: getattr(args, option) for option in OPTIONS.split()})
+    # Load all first, so that an error in one is noticed before any is translated.
+    splits = [evaluator.load(name) for name in args.subset or corpus.test_sets or ["valid"]]
+    evaluator.choose_penalty(args.new_piece_penalty)
+    for split in splits:
+        scores = evaluator.evaluate(split, output)
         print(described(scores))
         print(f"  {output / scores['test_set']}.json", flush=True)
 

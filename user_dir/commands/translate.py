@@ -63,6 +63,8 @@ def parse_args(argv=None) -> argparse.Namespace:
     if args.sentences and args.input:
         parser.error("give sentences or --input FILE, not both")
     args.alignment = args.alignment or args.alignment_head is not None
+    if args.alignment and len(args.path) + len(args.model) > 1:
+        parser.error("--alignment links words by the attention of one model")
     if args.report and (args.int8 or args.report.suffix != ".html"):
         parser.error("--report FILE.html draws what the exact model attends to, without --int8")
     return args
@@ -93,10 +95,9 @@ def main(argv=None) -> None:
     if args.alignment:
         from ..analysis.translation_links import TranslationAligner, choice_for
 
-        given = translator.corpus, args.alignment_head
-        choices = [choice_for(checkpoint, *given, cpu=args.cpu) for checkpoint in checkpoints]
-        print(f"aligned by {', '.join(choices)}", file=sys.stderr)
-        align = TranslationAligner(translator.models, translator.task, choices, args.max_tokens)
+        choice = choice_for(checkpoints[0], translator.corpus, args.alignment_head, cpu=args.cpu)
+        print(f"aligned by {choice}", file=sys.stderr)
+        align = TranslationAligner(translator.models[0], translator.task, choice, args.max_tokens)
     if args.output:
         args.output.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -31,6 +31,7 @@ class Corpus:
     folder: Path
     description: Description
 
+    tokenizers = _place("text")  # the files of a BERT's tokenizer are here
     raw = _place("raw")  # files as downloaded
     segmented = _place("text", "spm")  # the text in pieces, one file SUBSET.LANGUAGE per file of ``text``
     written = property(lambda corpus: [corpus.folder / name for name in ("text", "bin", "pretraining")])
@@ -61,7 +62,7 @@ class Corpus:
         """
         if not self.description.wordpiece:
             return self.spm_model
-        tokenizer = self.folder / "text" / TOKENIZER
+        tokenizer = self.tokenizers / TOKENIZER
         return tokenizer if tokenizer.is_file() else tokenizer.with_name(VOCABULARY)
 
     def subset(self, name: str) -> str:

@@ -228,5 +228,5 @@ def case_of(corpus: Corpus, split: str) -> str | None:
     lost = "lower_case" in description.steps(split)
     if description.wordpiece and not lost:
         rules = load_pieces(corpus.pieces).rules
-        lost = rules is not None and rules.lower_case
+        lost = rules is not None and rules["lowercase"]
     return (description.case or "ignored") if lost else None

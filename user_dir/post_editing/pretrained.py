@@ -28,7 +28,13 @@ from ..files import ROOT, read_json
 from ..models.layers import layers_of
 from ..models.settings import filled
 
-SIZES = ("embed_dim", "ffn_embed_dim", "layers", "attention_heads")
+SIZES = {
+    "embed_dim": "hidden_size",
+    "ffn_embed_dim": "intermediate_size",
+    "layers": "num_hidden_layers",
+    "attention_heads": "num_attention_heads",
+}
+"""Our settings of an encoder → Hugging Face's."""
 GROUP = "bert"  # of its parameters, for fairseq's optimizer composite; new ones are of "default"
 PADDING = re.compile(r"madeupword\d+")  # symbols that fill a dictionary up to a multiple of 8
 # Hugging Face's name → ours, for the parts of a name before weight or bias.
@@ -157,13 +163,7 @@ def _read_folder(folder: Path) -> Bert:
     if kind != "bert" or activation not in _ACTIVATIONS:
         told = f"model_type is {kind!r}, hidden_act {activation!r}"
         raise UserError(f"{path}: {told}; give a bert with one of {', '.join(_ACTIVATIONS)}")
-    sizes = {
-        "embed_dim": config["hidden_size"],
-        "ffn_embed_dim": config["intermediate_size"],
-        "layers": config["num_hidden_layers"],
-        "attention_heads": config["num_attention_heads"],
-        "positions": config["max_position_embeddings"],
-    }
+    sizes = {size: config[name] for size, name in {**SIZES, "positions": "max_position_embeddings"}.items()}
     tokens = read_tokenizer({name: folder / name for name in FILES if (folder / name).is_file()}).tokens
     if (folder / "model.safetensors").is_file():
         theirs = load_file(folder / "model.safetensors")

@@ -63,38 +63,27 @@ def read_systems(
     """
     if len(named) < 2 or len({len(files) for _, files in named}) > 1:
         raise UserError("give --system twice or more, with as many files each, in the order of the seeds")
-    texts = [list(read_lines(file)) for file in references or []]
-    test_set, systems = None, []
-    for name, files in named:
-        translations = []
-        for file in files:
-            place = file
-            if file.suffix == ".json":
-                place, of_file = _evaluation(file, texts)
-                if test_set not in (None, of_file):
-                    differs = "differs from the others in references, language or settings of BLEU"
-                    raise UserError(f"{file} {differs}")
-                test_set = of_file
-            translations.append(list(read_lines(place)))
-        systems.append(System(name, files, translations))
-    if test_set is None:
-        if not texts:
-            raise UserError("plain text translations require --ref FILE")
-        test_set = References(texts)
-    count = len(test_set.references[0])
-    for system in systems:
-        for file, lines in zip(system.files, system.translations):
-            if len(lines) != count:
-                raise UserError(f"{file} has {len(lines)} lines, but the references have {count}")
-    return systems, test_set
+    plain = References([list(read_lines(file)) for file in references or []])
+    read = {file: _read(file, plain) for _, files in named for file in files}
+    test_set = next((test_set for _, test_set in read.values() if test_set is not plain), plain)
+    if not test_set.references:
+        raise UserError("plain text translations require --ref FILE")
+    for file, (lines, of_file) in read.items():
+        if of_file not in (plain, test_set):
+            raise UserError(f"{file} differs from the others in references, language or settings of BLEU")
+        if len(lines) != len(test_set.references[0]):
+            count = len(test_set.references[0])
+            raise UserError(f"{file} has {len(lines)} lines, but the references have {count}")
+    return [System(name, files, [read[file][0] for file in files]) for name, files in named], test_set
 
 
-def _evaluation(file: Path, references: list[list[str]]) -> tuple[Path, References]:
-    """The file of the translations of an evaluation, and its test set; with these ``references``, if any."""
+def _read(file: Path, plain: References) -> tuple[list[str], References]:
+    """The translations of a file, and its test set; that of an evaluation with these references, if any."""
+    if file.suffix != ".json":
+        return list(read_lines(file)), plain
     evaluation = read_json(file, "the evaluation")
     try:
-        direction, name = evaluation["direction"], evaluation["references"]
-        language = direction.partition("-")[2]
+        language, name = evaluation["direction"].partition("-")[2], evaluation["references"]
         translations = file.parent / f"{evaluation['test_set']}.{language}"
         settings = bleu_settings(evaluation["bleu_signature"])
     except (KeyError, TypeError):
@@ -102,8 +91,9 @@ def _evaluation(file: Path, references: list[list[str]]) -> tuple[Path, Referenc
     if evaluation.get("left_out_lines"):
         raise UserError(f"{file} leaves out sentences (--skip-long), which would count as empty here")
     # In records, paths are relative to the repository.
-    references = references or [list(read_lines(Path(name) if Path(name).is_file() else ROOT / name))]
-    return translations, References(references, *settings, language)
+    own = Path(name) if Path(name).is_file() else ROOT / name
+    references = plain.references or [list(read_lines(own))]
+    return list(read_lines(translations)), References(references, *settings, language)
 
 
 def compare(
@@ -221,20 +211,18 @@ def comparison_tables(report: dict) -> str:
 
 def _cells(scores: dict, report: dict) -> dict[str, str]:
     """Score, difference, interval and p of a system by one metric; by the header of their columns."""
-    several, margin = report["seeds"] > 1, report["margin"]
+    several = report["seeds"] > 1
     cells = {"score": plus_minus(scores["mean"], scores["std"], ".2f")}
-    if "delta" not in scores:
-        return cells
-    cells["Δ"] = f"{scores['delta']:+.2f}"
-    if several:
-        cells["by seed"] = ", ".join(f"{seed['delta']:+.2f}" for seed in scores["seeds"])
-    cells["95 % interval"] = "{:+.2f} to {:+.2f}".format(*scores["interval"])
-    if several:
-        cells["p"] = significance(scores["p_seeds_holm"])
-    if several and margin is not None:
-        cells[f"margin {margin:g}"] = scores["verdict"]
-    cells["p, these models"] = significance(scores["p_holm"])
-    return cells
+    if "delta" in scores:
+        cells |= {
+            "Δ": f"{scores['delta']:+.2f}",
+            "by seed": several and ", ".join(f"{seed['delta']:+.2f}" for seed in scores["seeds"]),
+            "95 % interval": "{:+.2f} to {:+.2f}".format(*scores["interval"]),
+            "p": several and significance(scores["p_seeds_holm"]),
+            f"margin {report['margin'] or 0:g}": scores.get("verdict"),
+            "p, these models": significance(scores["p_holm"]),
+        }
+    return {header: cell for header, cell in cells.items() if cell}
 
 
 def _legend(report: dict) -> str:

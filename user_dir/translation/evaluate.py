@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
 
@@ -25,7 +24,7 @@ _SEED = 1 + 1  # fairseq's for shuffling sentences of equal length: its --seed p
 
 
 def translate_split(
-    search: BeamSearch, subset: str, *, left_out: Collection[int] = (), description: str | None = None
+    search: BeamSearch, subset: str, left_out: Collection[int] = ()
 ) -> tuple[list[str], list[int]]:
     """Translate a split of the search's task with a progress bar.
 
@@ -36,7 +35,6 @@ def translate_split(
         search: with models in evaluation mode; heads may be masked.
         subset: fairseq's name of the split.
         left_out: numbers of sentences, from 0, that are not translated.
-        description: label of the progress bar; None for the name of the split.
 
     Returns:
         The translations in corpus order, with pieces joined, and the numbers, from 0, of the sentences whose
@@ -48,7 +46,7 @@ def translate_split(
     order = order[~np.isin(order, list(left_out))]
     multiple = DatasetConfig.required_batch_size_multiple
     texts, cut = {}, []
-    with tqdm(total=len(order), desc=description or subset, unit="sentence", disable=None) as progress:
+    with tqdm(total=len(order), desc=subset, unit="sentence", disable=None) as progress:
         for numbers in dataset.batch_by_size(order, size, required_batch_size_multiple=multiple):
             sample = dataset.collater([dataset[i] for i in numbers])
             for number, (best, *_) in zip(sample["id"].tolist(), search(sample)):
@@ -58,106 +56,84 @@ def translate_split(
     return [texts[i] for i in sorted(texts)], sorted(cut)
 
 
-@dataclass(frozen=True)
-class Options:
-    """How test sets are translated and scored."""
+class Evaluator:
+    """Any fairseq Transformer, which translates splits of a corpus and is scored on detokenised text.
 
-    beam: int = 5
-    length_penalty: float = 1.0  # fairseq's ``--lenpen``
-    max_len_a: float | None = None  # see :func:`~.loading.translation_limit`
-    max_len_b: int | None = None
-    new_piece_penalty: float | Literal["valid"] | None = None
-    """Of a post-editor; ``valid``: that of :data:`PENALTIES` with the lowest TER on the validation set."""
-    max_tokens: int = 4096  # of a batch
-    tokenize: str | None = None  # sacrebleu's tokenizer for BLEU; None for that of the language
-    skip_long: bool = False
-    """Leave out sentences longer than the model's limit: they are not scored, and their lines are empty."""
-    truncate_source: bool = False  # cut sources longer than the model's limit
-    cpu: bool = False
-    int8: bool = False
-
-
-SEARCH = ("beam", "length_penalty", "max_len_a", "max_len_b", "max_tokens", "cpu", "int8")
-"""The options of the translator."""
-
-
-def evaluate(
-    checkpoint: Path, corpus: Corpus, test_sets: Iterable[str], output: Path, options: Options = Options()
-) -> Iterator[dict]:
-    """Translate test sets one by one with any fairseq Transformer, and score each on detokenised text.
-
-    For each test set, writes to ``output`` the translations (``TEST_SET.LANGUAGE``; for a tokenised corpus
-    also ``TEST_SET.tok.LANGUAGE``), and yields and writes the scores (``TEST_SET.json``).
-
-    Lists of lines in the scores count from 1: ``unfinished_lines``, whose translations reached the limit of
-    length; ``blank_lines``, sources without any piece, whose translation is empty; ``left_out_lines`` and
-    ``truncated_lines``, see :class:`Options`.
+    Args:
+        tokenize: sacrebleu's tokenizer for BLEU; None for that of the language.
+        skip_long: leave out sentences longer than the model's limit: they are not scored, and their lines are
+            empty.
+        truncate_source: cut sources longer than the model's limit.
+        options: those of :class:`~.translator.Translator`, such as ``beam``.
 
     Raises:
-        UserError: checkpoint and corpus do not match; the test set (the public name of one, or ``valid``) or
-            tokenizer is unknown; a sentence is longer than the model's limit, and neither left out nor cut.
+        UserError: checkpoint and corpus do not match.
     """
-    evaluator = _Evaluator(checkpoint, corpus, options)
-    # Load all first, so that an error in one is noticed before any is translated.
-    splits = [evaluator.load(name) for name in test_sets]
-    evaluator.choose_penalty()
-    for split in splits:
-        yield evaluator.evaluate(split, output)
 
-
-class _Evaluator:
-    """A model that translates the splits of a corpus."""
-
-    def __init__(self, checkpoint: Path, corpus: Corpus, options: Options):
-        self.checkpoint, self.corpus, self.options = checkpoint, corpus, options
-        search = {name: getattr(options, name) for name in SEARCH}
-        self.translator = Translator([checkpoint], corpus, **search)
+    def __init__(
+        self,
+        checkpoint: Path,
+        corpus: Corpus,
+        tokenize: str | None = None,
+        skip_long: bool = False,
+        truncate_source: bool = False,
+        **options,
+    ):
+        self.checkpoint, self.corpus, self.tokenize = checkpoint, corpus, tokenize
+        self.skip_long, self.truncate_source, self.int8 = skip_long, truncate_source, options.get("int8")
+        self.translator = Translator([checkpoint], corpus, **options)
         (self.model,), self.task = self.translator.models, self.translator.task
         self.about = {"checkpoint": str(checkpoint), "checkpoint_sha256": sha256(checkpoint)}
         self.about |= {"model": self.translator.names[0], "corpus": corpus.name}
 
     def load(self, name: str) -> ScoredSplit:
-        """Load a split, so that it fits the model; UserError if it does not."""
-        split = ScoredSplit(self.corpus, name, self.translator.direction, self.options.tokenize)
+        """Load a split, the public name of a test set or ``valid``.
+
+        Raises UserError if it or the tokenizer is unknown, or a sentence is longer than the model's limit and
+        neither left out nor cut.
+        """
+        split = ScoredSplit(self.corpus, name, self.translator.direction, self.tokenize)
         dataset = load_split(self.task, split.subset)
         if len(split.references[0]) != len(dataset):
             count = f"{len(split.references[0])} lines, but {split.name} has {len(dataset)} sentences"
             raise UserError(f"{split.references_name} has {count}")
-        if self.options.truncate_source:
+        if self.truncate_source:
             settings, limit = self.task.cfg, self.model.max_positions()[0]
             split.truncated = np.flatnonzero(dataset.src_sizes > limit).tolist()
             settings.truncate_source, settings.max_source_positions = True, limit
             self.task.load_dataset(split.subset)
             settings.truncate_source = False
             dataset = self.task.dataset(split.subset)
-        if self.options.skip_long:
+        if self.skip_long:
             split.left_out = too_long(dataset, self.model)
         name = f"{split.name} ({self.corpus.folder / 'text' / split.subset}.*)"
-        check_lengths(dataset, name, self.options.max_tokens, self.model, left_out=split.left_out)
+        max_tokens = self.translator.search.settings.max_tokens
+        check_lengths(dataset, name, max_tokens, self.model, left_out=split.left_out)
         return split
 
-    def choose_penalty(self) -> None:
-        """Set the penalty on new pieces that is asked for, or that with the lowest TER on validation."""
-        penalty = self.options.new_piece_penalty
+    def choose_penalty(self, penalty: float | Literal["valid"] | None) -> None:
+        """Set the penalty on new pieces; ``valid``: that of ``PENALTIES`` with the lowest TER there."""
         if penalty == "valid":
             split, ter = self.load("valid"), {}
             for penalty in PENALTIES:
                 penalise_new_pieces(self.model, penalty, self.checkpoint)
-                texts, _ = self._translate(split, f"penalty {penalty:g}")
+                texts, _ = translate_split(self.translator.search, split.subset, split.left_out)
                 ter[penalty] = split.scores(split.lines(texts))["ter"]
             penalty = min(ter, key=ter.__getitem__)
             self.about["new_piece_penalties"] = {f"{tried:g}": score for tried, score in ter.items()}
         penalise_new_pieces(self.model, penalty, self.checkpoint)
         self.about["new_piece_penalty"] = penalty
 
-    def _translate(self, split: ScoredSplit, description: str | None = None) -> tuple[list[str], list[int]]:
-        search = self.translator.search
-        return translate_split(search, split.subset, left_out=split.left_out, description=description)
-
     def evaluate(self, split: ScoredSplit, output: Path) -> dict:
-        """Translate a split, score it, and write its files."""
-        options, limit = self.options, self.translator.limit
-        texts, unfinished = self._translate(split)
+        """Translate a split; write the translations and the scores, which are returned, to ``output``.
+
+        The files are ``TEST_SET.LANGUAGE``, for a tokenised corpus also ``TEST_SET.tok.LANGUAGE``, and
+        ``TEST_SET.json``. Lists of lines in the scores count from 1: ``unfinished_lines``, whose translations
+        reached the limit of length; ``blank_lines``, sources without any piece, whose translation is empty;
+        ``left_out_lines`` and ``truncated_lines``.
+        """
+        search, limit = self.translator.search, self.translator.limit
+        texts, unfinished = translate_split(search, split.subset, split.left_out)
         lines = split.lines(texts)
         blank = np.flatnonzero(self.task.dataset(split.subset).src_sizes == 1).tolist()
         about = {
@@ -165,15 +141,15 @@ class _Evaluator:
             "test_set": split.name,
             "direction": "-".join(self.translator.direction),
             "sentences": len(lines),
-            "left_out_lines": _from_one(split.left_out) if options.skip_long else None,
-            "truncated_lines": _from_one(split.truncated) if options.truncate_source else None,
+            "left_out_lines": _from_one(split.left_out) if self.skip_long else None,
+            "truncated_lines": _from_one(split.truncated) if self.truncate_source else None,
             "blank_lines": _from_one(blank),
-            "beam": options.beam,
-            "length_penalty": options.length_penalty,
+            "beam": search.settings.beam,
+            "length_penalty": search.settings.length_penalty,
             "max_len_a": limit.a,
             "max_len_b": limit.b,
             "unfinished_lines": _from_one(unfinished),
-            "int8": options.int8 or None,
+            "int8": self.int8 or None,
             "case": split.case,
             "references": split.references_name,
             **split.scores(lines),

@@ -33,15 +33,7 @@ MIN_DEFAULT = 200  # pieces; fairseq's --max-len-b
 class ModelFolder(Corpus):
     """The corpus of a model that is handed over as a folder: what preprocesses new text, without splits."""
 
-    bin = property(lambda self: self.folder)
-
-    @property
-    def pieces(self) -> Path:
-        """The sentencepiece model, or the tokenizer of a BERT."""
-        if not self.description.wordpiece:
-            return self.folder / "spm.model"
-        tokenizer = self.folder / "tokenizer.json"
-        return tokenizer if tokenizer.is_file() else self.folder / "vocab.txt"
+    bin = tokenizers = property(lambda self: self.folder)
 
 
 def find_model(model: str | Path) -> tuple[Path, Corpus | None]:

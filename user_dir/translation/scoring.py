@@ -141,10 +141,9 @@ class ScoredSplit:
         self.case = case_of(corpus, self.name)
         self._lower_case = self.case == "ignored"
         file = corpus.reference(self.subset, self.target)
-        self._own = list(read_lines(file))
+        self.references, self.references_name = [list(read_lines(file))], str(file)
         tokens = corpus.description.triplets  # whose corrections are scored as they are
-        self.bleu = make_bleu(self.target, tokenize, self._lower_case, self._own, tokens)
-        self.references, self.references_name = [self._own], str(file)
+        self.bleu = make_bleu(self.target, tokenize, self._lower_case, self.references[0], tokens)
         self.left_out: list[int] = []
         self.truncated: list[int] = []
 
@@ -167,7 +166,7 @@ class ScoredSplit:
     def with_left_out(self, lines: list[str]) -> str:
         """A line per sentence of the split; those of sentences that are left out are empty."""
         rest = iter(lines)
-        numbers = range(len(self._own))
+        numbers = range(len(self.references[0]))
         return "".join(("" if number in self.left_out else next(rest)) + "\n" for number in numbers)
 
     def scores(self, lines: list[str]) -> dict:
@@ -177,7 +176,7 @@ class ScoredSplit:
         and how many sentences were changed for better or worse, ``changes``.
         """
         references, hypotheses = list(map(self._kept, self.references)), self.natural(lines)
-        ter = make_ter(self.target, self._lower_case, self._own)
+        ter = make_ter(self.target, self._lower_case, self.references[0])
         metrics = {"bleu": self.bleu, "chrf": CHRF(lowercase=self._lower_case), "ter": ter}
         found = scores(metrics, hypotheses, references)
         if self._corpus.description.triplets:
@@ -188,7 +187,7 @@ class ScoredSplit:
         if self.tokenised:
             release = self._kept(read_lines(self._corpus.text(self.subset, self.target)))
             tokens = "the release"
-        elif written(self.target, self._own).spaced:
+        elif written(self.target, self.references[0]).spaced:
             from sacremoses import MosesTokenizer
 
             moses = MosesTokenizer(language(self.target).subtag)

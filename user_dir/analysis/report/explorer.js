@@ -37,11 +37,9 @@ const AXES = {
 const translated = () => data.models.some((model) => model.about.target === "translation");
 const axisName = (axis) => (axis === "reference" && translated() ? "translation" : axis);
 
-// Join pieces to a sentence, segmented by sentencepiece, by subword-nmt or not at all.
+// Join pieces to a sentence.
 function joined(tokens) {
-  const pieces = tokens.filter((token) => token !== "</s>");
-  return pieces.some((piece) => piece.startsWith("▁")) ? pieces.join("").replaceAll("▁", " ").trim()
-    : pieces.join(" ").replaceAll("@@ ", "");
+  return tokens.filter((token) => token !== "</s>").join("").replaceAll("▁", " ").trim();
 }
 
 // All weights of a sentence: by attention type {shape: [L, H, T, S], q: bytes}. Unpacked at the first request.

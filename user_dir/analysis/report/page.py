@@ -99,8 +99,10 @@ def _trajectories(trajectories: Trajectories) -> dict | None:
         "updates": [trajectories.updates[index] for index in kept],
         "recorded": count,
         "heads": [
-            {"attention": name, "layer": layer, "head": head, "alpha": alphas[kept].round(4).tolist()}
-            for name, layer, head, alphas in trajectories.heads()
+            {"attention": kind, "layer": layer, "head": head, "alpha": of_head[kept].round(4).tolist()}
+            for kind, alphas in trajectories.alphas.items()
+            for layer, of_layer in enumerate(alphas.swapaxes(0, 1))  # (U, H)
+            for head, of_head in enumerate(of_layer.T)
         ],
     }
 

@@ -2,9 +2,8 @@
 
 // The places of the pieces of each word, between spaces; </s> is a word of its own.
 function wordsOf(tokens) {
-  const marked = tokens.some((token) => token.startsWith("▁"));
   const begins = (index) => index === 0 || tokens[index] === "</s>" || tokens[index - 1] === "</s>"
-    || (marked ? tokens[index].startsWith("▁") : !tokens[index - 1].endsWith("@@"));
+    || tokens[index].startsWith("▁");
   const words = [];
   tokens.forEach((_, index) => (begins(index) ? words.push([index]) : words.at(-1).push(index)));
   return words;
