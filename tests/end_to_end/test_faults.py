@@ -23,7 +23,7 @@ PROGRAM = ROOT / "tests" / "end_to_end" / "faults.py"
 TRAINING = (
     "--max-update 2 --save-interval-updates 1 --disable-validation --encoder-layers 1 --decoder-layers 1"
 )
-POINTS = {"train": 3, "evaluate": 2, "translate": 2, "export": 2}  # of others 4, unless all are tried by night
+POINTS = {"train": 3, "evaluate": 2, "translate": 2, "export": 2}  # of others 4; by night, all
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import json
 import pytest
 from commands import (
     PLUGIN,
-    evaluated_as_by_fairseq,
     fairseq,
     lines,
     of,
@@ -85,12 +84,12 @@ def evaluation(small, narrow, output, *flags, **options):
     return script("evaluate", *given, *flags, **options)
 
 
-def test_evaluate_leaves_out_or_cuts_what_is_too_long(small, narrow, tmp_path):
+def test_evaluate_leaves_out_what_is_too_long(small, narrow, tmp_path):
     long = long_lines(small, "test")
     assert 1 < len(long) < 6, "few enough that an error message lists all"
     both = ["--subset", "valid", "--subset", "exam"]
     done = evaluation(small, narrow, tmp_path / "none", *both, check=False)
-    refused(done, "--skip-long", "--truncate-source")
+    refused(done, "--skip-long")
     assert not (tmp_path / "none").exists()
 
     output = tmp_path / "skipped"
@@ -103,12 +102,3 @@ def test_evaluate_leaves_out_or_cuts_what_is_too_long(small, narrow, tmp_path):
     assert len(found) == sentences and not any(found[number - 1] for number in long)
     systems = [word for name in "ab" for word in ("--system", name, output / "exam.json")]
     refused(script("compare", *systems, check=False), "--skip-long")
-
-    output = tmp_path / "cut"
-    done = evaluation(small, narrow, output, "--truncate-source", "--skip-long")
-    limit = ["--truncate-source", "--max-source-positions", LIMIT]
-    scores = evaluated_as_by_fairseq(output, small, "exam", SKIP, *limit)
-    cut = long_lines(small, "test", target=10**9)
-    assert scores["truncated_lines"] == cut
-    assert f"cut, as longer than the model's limit: {len(cut)} (" in done.stdout
-    assert scores["left_out_lines"] == long_lines(small, "test", source=10**9)

@@ -47,8 +47,6 @@ def model_and_update(arch, flags="", criterion=None):
     if arch.startswith(LM):
         sizes = f"--task language_modeling --tokens-per-sample 32 {SIZES.partition('--decoder')[2]}"
         sizes = sizes.replace(" 32 -", " 32 --decoder-", 1)
-    if arch.endswith("wiki103"):
-        flags += f" {BANDS} --adaptive-input-cutoff 6,12 --decoder-input-dim 16 --decoder-output-dim 16"
     task.args = parse(f"{sizes} {DROPOUT} {flags}", arch)
     model = models.build_model(task.args, task)
     model = model.train().to("meta")

@@ -1,4 +1,4 @@
-"""The language model: compared with fairseq's at α = 1, causal, with adaptive input."""
+"""The language model: compared with fairseq's at α = 1, and causal."""
 
 import pytest
 import torch
@@ -12,15 +12,7 @@ def tokens(seed=3):
     return torch.randint(dictionary().nspecial, len(dictionary()), (3, 9), generator=generator)
 
 
-ADAPTIVE = (
-    "--adaptive-input --adaptive-input-cutoff 8,16 --adaptive-input-factor 2 --decoder-input-dim 16 "
-    "--decoder-output-dim 16 --adaptive-softmax-cutoff 8,16 --adaptive-softmax-factor 2"
-)
-
-
-@pytest.mark.parametrize(
-    "flags", ("", "--share-decoder-input-output-embed --decoder-output-dim 16", ADAPTIVE)
-)
+@pytest.mark.parametrize("flags", ("", "--share-decoder-input-output-embed --decoder-output-dim 16"))
 def test_at_alpha_one_it_is_the_model_of_fairseq(flags):
     stock = build_language_model(flags, "transformer_lm")
     ours = build_language_model(f"{flags} --attention-normalizer softmax")

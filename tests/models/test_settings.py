@@ -107,7 +107,6 @@ SIZES = {
     f"{OURS}_small": (256, 1024, 4, 4),
     f"{OURS}_lm": BASE,
     f"{OURS}_lm_tiny": TINY,
-    f"{OURS}_lm_wiki103": (1024, 4096, 16, 8),
     EDITOR: BERT,
     f"{EDITOR}_base": BERT,
     f"{EDITOR}_tiny": (128, 512, 4, 4),
@@ -122,7 +121,6 @@ def test_sizes(arch):
     names = ("embed_dim", "ffn_embed_dim", "layers", "attention_heads")
     side = "decoder" if f"{OURS}_lm" in arch else "encoder"
     assert tuple(getattr(model, f"{side}_{name}") for name in names) == SIZES[arch]
-    assert model.adaptive_input == arch.endswith("wiki103")
     assert (model.activation_fn == "gelu") == (arch.startswith((EDITOR, MASKED_LM)))
 
 
@@ -181,7 +179,6 @@ REFUSED = {
     "--fixed-alpha 0.5": "fixed_alpha must be from 1 to 1000, not 0.5",
     "--attention-normalizer relu": "'relu'",
     "--decoder-self-alpha-init 2.5": "decoder_self: alpha_init must lie",
-    "--alpha-log a.jsonl --alpha-log-interval 0": "--alpha-log-interval must be at least 1, not 0",
     "--alpha-tying model --decoder-self-fixed-alpha 1.5": "--alpha-tying model",
     "--encoder-attention-heads 3": "--encoder-embed-dim is 16 and --encoder-attention-heads 3",
     "--attention-backend fastest": "'fastest'",

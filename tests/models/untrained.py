@@ -71,6 +71,4 @@ def sizes(side: str, arch: str) -> list[str]:
     words = [
         word for name, size in SIZES.items() for word in (f"--{side}-{name.replace('_', '-')}", str(size))
     ]
-    if arch.endswith("wiki103"):
-        words += ["--adaptive-softmax-cutoff", "10", "--adaptive-input-cutoff", "10"]
     return words

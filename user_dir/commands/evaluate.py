@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .options import Parser, plain_name, real
 
-OPTIONS = "beam length_penalty max_len_a max_len_b max_tokens cpu int8 tokenize skip_long truncate_source"
+OPTIONS = "beam length_penalty max_len_a max_len_b max_tokens cpu int8 tokenize skip_long"
 
 
 def parse_args(argv=None) -> argparse.Namespace:
@@ -23,9 +23,8 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_search_options(penalty, chosen)
     what = "sacrebleu's tokenizer for BLEU (default: that of the language)"
     parser.add("--tokenize", str, what, metavar="NAME")
-    what = "sentences that are longer than the model's limit, and list them"
-    parser.add_switch("--skip-long", f"leave out {what}")
-    parser.add_switch("--truncate-source", f"truncate {what}")
+    what = "leave out sentences that are longer than the model's limit, and list them"
+    parser.add_switch("--skip-long", what)
     parser.add_switch("--verbose", "also show fairseq's messages")
     return parser.parse_args(argv)
 
@@ -72,7 +71,6 @@ def described(scores: dict) -> str:
     limit = Limit(scores["max_len_a"], scores["max_len_b"])
     for key, told in (
         ("left_out_lines", "left out, as longer than the model's limit"),
-        ("truncated_lines", "cut, as longer than the model's limit"),
         ("blank_lines", "blank sources, with a blank translation"),
         ("unfinished_lines", f"translations that reached {limit}, and may lack their end"),
     ):

@@ -32,7 +32,6 @@ def parse_args(argv=None) -> argparse.Namespace:
     what = "config, such as configs/toy/alpha_entmax.yaml"
     parser.add("config", Path, what, nargs="?", metavar="CONFIG")
     parser.add("overrides", str, "settings that override the config", nargs="*", metavar="key=value")
-    parser.add("--tensorboard", str, "folder for TensorBoard logs (default: none)", metavar="DIR")
     what = "print fairseq's whole log, which also goes to hydra_train.log in the folder of the checkpoints"
     parser.add_switch("--verbose", what)
     args = parser.parse_intermixed_args(argv)  # flags may stand between settings
@@ -47,12 +46,9 @@ def main(argv=None) -> None:
 
     from ..config import training_command
 
-    overrides = list(args.overrides)
     if not args.config.is_file() and (SHARED / args.config).is_file():
         args.config = SHARED / args.config  # one that comes with the package
-    if args.tensorboard:
-        overrides.append(f"++common.tensorboard_logdir='{Path(args.tensorboard).resolve()}'")
-    command, environment = training_command(args.config, overrides, ROOT)
+    command, environment = training_command(args.config, args.overrides, ROOT)
     if sys.stdout is not None:  # fairseq's log names α, too, which not every terminal can show
         environment["PYTHONIOENCODING"] = f"{sys.stdout.encoding}:backslashreplace"
     if not args.verbose:

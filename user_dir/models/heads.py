@@ -32,10 +32,7 @@ class AlphaLog:
     """
 
     def __init__(self, path: str, interval: int):
-        if interval < 1:
-            raise UserError(f"--alpha-log-interval must be at least 1, not {interval}")
-        self.path = Path(path)
-        self.interval = interval
+        self.path, self.interval = Path(path), interval
         self.last: int | None = None  # update of the last line; None before the file is opened
 
     def __deepcopy__(self, memo) -> None:

@@ -63,7 +63,6 @@ class Evaluator:
         tokenize: sacrebleu's tokenizer for BLEU; None for that of the language.
         skip_long: leave out sentences longer than the model's limit: they are not scored, and their lines are
             empty.
-        truncate_source: cut sources longer than the model's limit.
         options: those of :class:`~.translator.Translator`, such as ``beam``.
 
     Raises:
@@ -76,11 +75,10 @@ class Evaluator:
         corpus: Corpus,
         tokenize: str | None = None,
         skip_long: bool = False,
-        truncate_source: bool = False,
         **options,
     ):
         self.checkpoint, self.corpus, self.tokenize = checkpoint, corpus, tokenize
-        self.skip_long, self.truncate_source, self.int8 = skip_long, truncate_source, options.get("int8")
+        self.skip_long, self.int8 = skip_long, options.get("int8")
         self.translator = Translator([checkpoint], corpus, **options)
         (self.model,), self.task = self.translator.models, self.translator.task
         self.about = {"checkpoint": str(checkpoint), "checkpoint_sha256": sha256(checkpoint)}
@@ -89,21 +87,14 @@ class Evaluator:
     def load(self, name: str) -> ScoredSplit:
         """Load a split, the public name of a test set or ``valid``.
 
-        Raises UserError if it or the tokenizer is unknown, or a sentence is longer than the model's limit and
-        neither left out nor cut.
+        Raises UserError if it or the tokenizer is unknown, or a sentence that is not left out is longer than
+        the model's limit.
         """
         split = ScoredSplit(self.corpus, name, self.translator.direction, self.tokenize)
         dataset = load_split(self.task, split.subset)
         if len(split.references[0]) != len(dataset):
             count = f"{len(split.references[0])} lines, but {split.name} has {len(dataset)} sentences"
             raise UserError(f"{split.references_name} has {count}")
-        if self.truncate_source:
-            settings, limit = self.task.cfg, self.model.max_positions()[0]
-            split.truncated = np.flatnonzero(dataset.src_sizes > limit).tolist()
-            settings.truncate_source, settings.max_source_positions = True, limit
-            self.task.load_dataset(split.subset)
-            settings.truncate_source = False
-            dataset = self.task.dataset(split.subset)
         if self.skip_long:
             split.left_out = too_long(dataset, self.model)
         name = f"{split.name} ({self.corpus.folder / 'text' / split.subset}.*)"
@@ -130,7 +121,7 @@ class Evaluator:
         The files are ``TEST_SET.LANGUAGE``, for a tokenised corpus also ``TEST_SET.tok.LANGUAGE``, and
         ``TEST_SET.json``. Lists of lines in the scores count from 1: ``unfinished_lines``, whose translations
         reached the limit of length; ``blank_lines``, sources without any piece, whose translation is empty;
-        ``left_out_lines`` and ``truncated_lines``.
+        and ``left_out_lines``.
         """
         search, limit = self.translator.search, self.translator.limit
         texts, unfinished = translate_split(search, split.subset, split.left_out)
@@ -142,7 +133,6 @@ class Evaluator:
             "direction": "-".join(self.translator.direction),
             "sentences": len(lines),
             "left_out_lines": _from_one(split.left_out) if self.skip_long else None,
-            "truncated_lines": _from_one(split.truncated) if self.truncate_source else None,
             "blank_lines": _from_one(blank),
             "beam": search.settings.beam,
             "length_penalty": search.settings.length_penalty,

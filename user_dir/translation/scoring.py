@@ -130,7 +130,6 @@ class ScoredSplit:
         case: from :func:`~user_dir.corpora.pieces.case_of`.
         references: in sacrebleu's form; ``references_name`` is their file.
         left_out: numbers, from 0, of sentences that are neither translated nor scored.
-        truncated: the same of those whose source is cut.
     """
 
     def __init__(self, corpus: Corpus, name: str, direction: tuple[str, str], tokenize: str | None = None):
@@ -145,7 +144,6 @@ class ScoredSplit:
         tokens = corpus.description.triplets  # whose corrections are scored as they are
         self.bleu = make_bleu(self.target, tokenize, self._lower_case, self.references[0], tokens)
         self.left_out: list[int] = []
-        self.truncated: list[int] = []
 
     def lines(self, hypotheses: list[str]) -> list[str]:
         """Convert hypotheses with joined pieces to lines of the corpus."""
