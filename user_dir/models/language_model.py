@@ -57,8 +57,8 @@ class AdaptivelySparseLanguageModel(Configured, SparseHeads, TransformerLanguage
     def build_model(cls, args, task):
         """Build the model for ``task``; raises UserError for settings that contradict each other."""
         args = as_namespace(args)
-        if args.character_embeddings or args.adaptive_input:
-            raise UserError("this model has neither --character-embeddings nor --adaptive-input")
+        if args.adaptive_input:
+            raise UserError("--adaptive-input is not possible with this model")
         for name in ("decoder_input_dim", "decoder_output_dim"):
             if getattr(args, name) is None:
                 setattr(args, name, args.decoder_embed_dim)
