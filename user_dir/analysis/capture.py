@@ -18,6 +18,7 @@ from fairseq.models import FairseqLanguageModel
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from .. import tasks  # noqa: F401  installs the guards
 from ..attention import Alpha
 from ..attention.types import ATTENTION_TYPES
 from ..checkpoints import AVERAGED, load_checkpoint, model_name, model_settings, save_checkpoint

@@ -38,6 +38,7 @@ def main(argv=None) -> None:
     """Evaluate, and print the scores of each test set."""
     args = parse_args(argv)
 
+    from .. import tasks  # noqa: F401  installs the guards
     from ..checkpoints import load_checkpoint
     from ..errors import UserError
     from ..files import check_output

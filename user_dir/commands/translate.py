@@ -74,6 +74,7 @@ def main(argv=None) -> None:
     """Translate line by line, or many lines together where many are there; then report on the heads."""
     args = parse_args(argv)
 
+    from .. import tasks  # noqa: F401  installs the guards
     from ..errors import UserError
     from ..files import check_output
     from ..translation.loading import find_model

@@ -34,7 +34,6 @@ LanguageModelSettings = make_settings(
 SIZES = {
     # That of fairseq's transformer_lm: 6 layers of 512 channels.
     "": {},
-    # 4 layers, for small corpora and CPUs.
     "_tiny": {
         "decoder_embed_dim": 128,
         "decoder_ffn_embed_dim": 256,
