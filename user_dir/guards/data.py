@@ -4,7 +4,6 @@ All versions from 0.12.2 on are affected by each.
 """
 
 import logging
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -19,12 +18,6 @@ from ..errors import UserError, first_few
 from . import around
 
 logger = logging.getLogger(__name__)
-
-
-def install() -> None:
-    """Give numpy 2 the name of ``int`` that fairseq uses in ``--sample-break-mode eos``."""
-    if not hasattr(np, "compat"):
-        np.compat = SimpleNamespace(long=int)
 
 
 @around(data_utils, "batch_by_size")

@@ -1,5 +1,9 @@
 """fairseq's models with α-entmax attention: the Transformer and the language model."""
 
+from types import SimpleNamespace
+
+import numpy as np
+
 from .heads import SparseHeads
 from .language_model import AdaptivelySparseLanguageModel
 from .latent_alignment import LatentAlignment
@@ -14,3 +18,6 @@ __all__ = [
     "SparseHeads",
     "causal_mask",
 ]
+
+if not hasattr(np, "compat"):  # numpy 2 lacks what fairseq's ``--sample-break-mode eos`` uses
+    np.compat = SimpleNamespace(long=int)
