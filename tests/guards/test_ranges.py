@@ -27,6 +27,7 @@ from user_dir.guards.ranges import check_ranges
         "--encoder-layers 1000000000",
         "--decoder-layers -2",
         "--label-smoothing 2",
+        "--label-smoothing 1",
         "--clip-norm -1",
         "--update-freq 0",
         "--save-interval 0",
@@ -47,6 +48,9 @@ def test_a_number_out_of_its_range_is_named(flags):
 def test_settings_that_fairseq_declares_nowhere_are_checked_too():
     with pytest.raises(UserError, match=r"model\.dropout"):
         check_ranges({"model": Namespace(dropout=7.0), "task": None, "common": {"log_interval": "${x}"}})
+    for wrong in (1.0, -0.1, float("nan")):
+        with pytest.raises(UserError, match=r"task\.bpe_dropout"):
+            check_ranges({"task": {"bpe_dropout": wrong}})
     check_ranges({"model": Namespace(dropout="0.3", fp16=True, lr=[0.0, 1])})
 
 

@@ -3,7 +3,7 @@
 from argparse import Namespace
 from collections.abc import Mapping
 from fnmatch import fnmatch
-from math import inf
+from math import inf, nextafter
 from typing import Any
 
 from fairseq.dataclass import initialize
@@ -15,7 +15,8 @@ from . import around
 
 # Least and greatest value, and patterns of the names of settings, in any section.
 RANGES = (
-    (0, 1, ("*dropout", "*layerdrop", "label_smoothing", "momentum", "ema_decay")),
+    (0, 1, ("*dropout", "*layerdrop", "momentum", "ema_decay")),
+    (0, nextafter(1, 0), ("label_smoothing", "bpe_dropout")),
     (0, 1000, ("*coder_layers", "num_workers")),
     (0, inf, ("lr", "weight_decay", "clip_norm", "warmup_updates", "max_update", "max_epoch")),
     (0, inf, ("rdrop_weight", "save_interval_updates", "validate_interval_updates")),

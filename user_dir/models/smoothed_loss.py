@@ -1,7 +1,5 @@
 """The loss with label smoothing, computed a few rows at a time."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
