@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import io
 import json
+import logging
 import re
 import subprocess
 import sys
@@ -58,6 +59,8 @@ def here(command: str, *flags, stdin: str = "") -> str:
         given.enter_context(mock.patch.object(sys, "argv", words))
         given.enter_context(mock.patch.object(sys, "stdin", io.StringIO(stdin)))
         given.enter_context(contextlib.redirect_stdout(output))
+        logger = logging.getLogger(f"fairseq_cli.{command}")
+        given.enter_context(mock.patch.object(logger, "handlers", []))  # the command's log ends with it
         importlib.import_module(f"fairseq_cli.{command}").cli_main()
     return output.getvalue()
 
