@@ -60,7 +60,7 @@ def entmax_attention(
         raise ValueError(f"{kind} has no α: call sparsify(model), or load the model by load_sparsified")
     if key.size(1) != query.size(1):
         key, value = (x.repeat_interleave(query.size(1) // x.size(1), 1) for x in (key, value))
-    if scaling is not None:
+    if scaling is not None and scaling != query.size(-1) ** -0.5:  # which the kernels take
         query = query * (scaling * query.size(-1) ** 0.5)
     padding, hidden, causal = None, None, False
     if attention_mask is not None and attention_mask.dim() == 4:
