@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import hypothesis
 import pytest
+import quick_hydra
+import quick_triton
 from forks import NIGHTLY, forks, import_loaded
 from once import Once
-from quick_hydra import quicken
 
 KERNELS = (
     *("attention.cpu.kernels", "decoding.native.kernels", "entmax.cpu.kernels", "entmax.cpu.loss_kernels"),
@@ -42,7 +43,8 @@ def pytest_configure(config):
     # Tensors are small, so more threads would cost more than they gain.
     torch.set_num_threads(1)
     importlib.import_module("user_dir.tasks")
-    quicken()
+    quick_hydra.quicken()
+    quick_triton.quicken()
     if hasattr(config, "workerinput"):  # it runs commands and other tests, which both need these
         import_loaded()
     forks()
