@@ -28,6 +28,7 @@ def pytest_configure(config):
     """Import fairseq and register the plugin with it, but not in the process that only starts others."""
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
         return
+    gc.disable()  # until all is imported and collected, of which nearly nothing is garbage
     # Set before fairseq.models.wav2vec makes all libraries log at DEBUG: only the first configuration counts.
     logging.basicConfig(level=logging.INFO)
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -59,6 +60,7 @@ def pytest_collection_modifyitems(items):
 def pytest_collection_finish():
     """What is there before the first test is not searched for garbage again and again."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -88,12 +88,13 @@ def test_hydra_train_equals_train(corpus, through, tmp_path):
     assert same(parameters(tmp_path / "checkpoint_last.pt"), parameters(folder / "checkpoint_last.pt"))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "flags",
     [
-        pytest.param(["--attention-normalizer", "sparsemax"], marks=pytest.mark.nightly),
+        ["--attention-normalizer", "sparsemax"],
         ["--fixed-alpha", "1.3", "--decoder-context-attention-normalizer", "softmax"],
-        pytest.param(["--alpha-tying", "model", "--alpha-lr-multiplier", "10"], marks=pytest.mark.nightly),
+        ["--alpha-tying", "model", "--alpha-lr-multiplier", "10"],
     ],
     ids=lambda flags: "_".join(flags).replace("--", ""),
 )
