@@ -38,6 +38,7 @@ def through(corpus, tmp_path_factory):
     return folder, done.stdout + done.stderr
 
 
+@pytest.mark.nightly  # by day: test_training_features.py and test_faults.py
 def test_a_resumed_training_equals_an_uninterrupted_one(corpus, through, tmp_path):
     folder, _ = through
     log = ["--alpha-log", tmp_path / "alpha.jsonl", "--alpha-log-interval", "2"]
