@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import hypothesis
 import pytest
+import quick_hydra
+import quick_triton
 from forks import NIGHTLY, forks, import_loaded
 from once import Once
-from quick_hydra import quicken
 
 KERNELS = (
     *("attention.cpu.kernels", "decoding.native.kernels", "entmax.cpu.kernels", "entmax.cpu.loss_kernels"),
@@ -27,6 +28,7 @@ def pytest_configure(config):
     """Import fairseq and register the plugin with it, but not in the process that only starts others."""
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
         return
+    gc.disable()  # until all is imported and collected, of which nearly nothing is garbage
     # Set before fairseq.models.wav2vec makes all libraries log at DEBUG: only the first configuration counts.
     logging.basicConfig(level=logging.INFO)
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -42,7 +44,8 @@ def pytest_configure(config):
     # Tensors are small, so more threads would cost more than they gain.
     torch.set_num_threads(1)
     importlib.import_module("user_dir.tasks")
-    quicken()
+    quick_hydra.quicken()
+    quick_triton.quicken()
     if hasattr(config, "workerinput"):  # it runs commands and other tests, which both need these
         import_loaded()
     forks()
@@ -57,6 +60,7 @@ def pytest_collection_modifyitems(items):
 def pytest_collection_finish():
     """What is there before the first test is not searched for garbage again and again."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BLOCKED = """
 import sys
 
-ABSENT = "fairseq hydra msgspec omegaconf regex sacrebleu tqdm yaml".split()
+ABSENT = "fairseq hydra matplotlib msgspec omegaconf regex sacrebleu tqdm triton yaml".split()
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
@@ -24,6 +24,17 @@ class Blocked:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Blocked())
+"""
+IMPORTS = """
+import logging, warnings
+import torch
+
+def state():
+    return logging.root.level, list(logging.root.handlers), list(warnings.filters)
+
+before, modules = state(), set(sys.modules)
+import adaptively_sparse.attention, adaptively_sparse.entmax, adaptively_sparse.latent
+assert state() == before and len(set(sys.modules) - modules) < 60
 """
 
 
@@ -44,9 +55,10 @@ def packages(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_example_of_the_readme_runs_with_torch_alone(packages, tmp_path):
+    """Imports of the mathematics are few, and leave logging and warnings alone."""
     section = (ROOT / "README.md").read_text(encoding="utf-8").split("## In your own PyTorch model")[1]
     code, printed = re.search(r"```python\n(.*?)```\n\nprints\n\n```\n(.*?)```", section, re.DOTALL).groups()
-    program = f"{BLOCKED}\nsys.path.insert(0, {str(packages)!r})\n{code}"
+    program = f"{BLOCKED}\nsys.path.insert(0, {str(packages)!r})\n{IMPORTS}\n{code}"
     done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout == printed, done.stderr
 

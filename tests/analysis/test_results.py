@@ -64,8 +64,8 @@ def split_of(model, words, sample: dict, folder: Path) -> SimpleNamespace:
 
 
 def models():
-    for flags in FLAGS:
-        yield pytest.param(lambda flags=flags: (build(flags), dictionary(), batch()), id=flags)
+    for flags, marks in zip(FLAGS, ((), pytest.mark.nightly, pytest.mark.nightly)):
+        yield pytest.param(lambda flags=flags: (build(flags), dictionary(), batch()), id=flags, marks=marks)
     for name in NORMALIZERS:
         make = lambda name=name: (build(f"--attention-normalizer {name}"), dictionary(), batch())  # noqa: E731
         yield pytest.param(make, id=name, marks=pytest.mark.nightly)

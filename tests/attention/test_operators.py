@@ -58,7 +58,7 @@ def triton_kernel():
     "device, keys",
     (
         ("cpu", 6),
-        ("cpu", 170),
+        pytest.param("cpu", 170, marks=pytest.mark.nightly),
         pytest.param("triton", 6, marks=pytest.mark.nightly),
         ("triton step", 6),
     ),
@@ -97,7 +97,7 @@ def test_the_operator_of_triton_computes_what_its_eager_call_does(queries):
     close(found[1], call(-q, -k, -v, ALPHA))
 
 
-@pytest.mark.parametrize("dynamic", (False, True))
+@pytest.mark.parametrize("dynamic", (pytest.param(False, marks=pytest.mark.nightly), True))
 def test_compiles_without_breaks(dynamic):
     def masked(q, k, v, alpha, padding):
         output, weights = attention(q, k, v, alpha, padding, causal=True, need_weights=True)

@@ -58,7 +58,8 @@ def test_triplets_are_for_a_post_editor(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("pairs", "per_epoch", "interval"), [(30, 1, 100), (5000, 26, 4), (20_000, 104, None)]
+    ("pairs", "per_epoch", "interval"),
+    [(30, 1, 100), (5000, 26, 4), pytest.param(20_000, 104, None, marks=pytest.mark.nightly)],
 )
 def test_lengths_follow_from_the_training_text(tmp_path, pairs, per_epoch, interval):
     write_configs(prepared(tmp_path, pairs), tmp_path)

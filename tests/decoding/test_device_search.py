@@ -94,13 +94,13 @@ def test_replayed_steps_give_the_same_batch_after_batch(flags, sooner, recorded,
         for module, name in ((search, "EVERY"), (search, "LEAST_SENTENCES"), (search, "LEAST_POSITIONS")):
             monkeypatch.setattr(module, name, 1)
         monkeypatch.setattr(search, "SMALLER", 1.2)
-    built, moved = model(flags), []
-    generator = OnDevice([built], dictionary(), **LONG)
+    built, moved, options = model(flags), [], {**LONG, "max_len_b": 12 if sooner else 34}
+    generator = OnDevice([built], dictionary(), **options)
     move = search.State.moved_to
     monkeypatch.setattr(search.State, "moved_to", lambda *given: moved.append(given) or move(*given))
     for count, length in ((3, 4), (14, 9), (5, 20), (14, 9)):
         sample = sources(count, length)
-        assert_same(generator.generate([built], sample), fairseqs(built, sample, LONG))
+        assert_same(generator.generate([built], sample), fairseqs(built, sample, options))
     assert generator.graphs and len(recorded) > 2 and bool(moved) == sooner
     assert "graph" not in caplog.text
 

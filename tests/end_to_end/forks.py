@@ -32,7 +32,8 @@ NIGHTLY = "TESTS_NIGHTLY"  # set where nightly tests run
 NO_NETWORK = Path(__file__).with_name("no_network")
 # What scripts import besides the plugin.
 LOADED = ("fairseq.trainer", "sacrebleu", "sacremoses", "sentencepiece", "tensorboardX", "torch._dynamo")
-LOADED += ("matplotlib.figure", "torch.utils.serialization", "user_dir.analysis.results")
+LOADED += ("fairseq.quantization_utils", "langcodes", "matplotlib.figure")
+LOADED += ("torch.utils.serialization", "user_dir.analysis.results")
 LOADED += ("user_dir.hugging_face", "user_dir.translation.evaluate")
 
 
@@ -172,6 +173,7 @@ def load() -> bool:
     logging.root.handlers.clear()  # only the first basicConfig of a program has an effect
     logging.root.setLevel(logging.WARNING)
     gc.freeze()  # otherwise garbage collection in each fork would copy all memory
+    gc.enable()
     return True
 
 

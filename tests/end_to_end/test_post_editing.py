@@ -29,6 +29,7 @@ from user_dir.corpora.starter_configs import write_configs
 pytestmark = pytest.mark.slow
 SIZES = ["--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "32", "--encoder-layers", "2"]
 SIZES += ["--encoder-attention-heads", "4", "--max-source-positions", "60"]
+SMALL = {"layers": 2, "embed_dim": 16, "ffn_embed_dim": 32, "attention_heads": 4}  # the same in a config
 TRAINING = ["--optimizer", "adam", "--lr", "0.01", "--max-update", "3", "--max-tokens", "400"]
 TRAINING += ["--no-progress-bar", "--num-workers", "0", "--no-epoch-checkpoints", "--seed", "3"]
 TRAINING += ["--log-interval", "1"]
@@ -76,11 +77,13 @@ def editor(trained, tmp_path_factory) -> Path:
 
 
 def test_the_steps_of_the_page_work_with_own_triplets(triplets, tmp_path):
-    """From the configs of ``prepare.py --config`` to TER, with fewer updates."""
+    """From the configs of ``prepare.py --config`` to TER, with fewer updates and a smaller model."""
     mine = load_corpus("mine", triplets.parent)
     write_configs(mine, tmp_path)
     (config,) = tmp_path.rglob("alpha_entmax.yaml")
-    train_with(config, "optimization.max_update=3", "dataset.num_workers=0", root=tmp_path)
+    changes = [f"model.encoder_{name}={value}" for name, value in SMALL.items()]
+    changes += ["optimization.max_update=3", "dataset.num_workers=0"]
+    train_with(config, *changes, root=tmp_path)
     average = Path("checkpoints") / "mine" / "alpha_entmax" / "average.pt"
     last = average.with_name("checkpoint_last.pt")
     script("average", "--ema", "--path", last, "--output", average, cwd=tmp_path)
@@ -106,8 +109,7 @@ def test_a_copier_learns_by_the_settings_for_a_published_bert(triplets, trained,
     """Two learning rates; from a BERT that it does not know, it begins with the machine translations."""
     config = ROOT / "configs" / "mlqe-pe-en-de" / "minilm.yaml"
     changes = [f"task.data={triplets / 'bin'}", f"model.bert={trained / 'bert.pt'}", "common.log_interval=1"]
-    sizes = {"layers": 2, "embed_dim": 16, "ffn_embed_dim": 32, "attention_heads": 4}
-    changes += [f"model.encoder_{name}={value}" for name, value in sizes.items()]
+    changes += [f"model.encoder_{name}={value}" for name, value in SMALL.items()]
     changes += [f"checkpoint.save_dir={tmp_path}", "optimization.max_update=2", "dataset.num_workers=0"]
     train_with(config, *changes, root=tmp_path)
     bert, last = (load_checkpoint(each) for each in (trained / "bert.pt", tmp_path / "checkpoint_last.pt"))

@@ -70,6 +70,7 @@ def at_one(stock, tmp_path_factory) -> Path:
     state = load_checkpoint(stock)
     state["cfg"]["model"] = from_stock(model_settings(state))
     save_checkpoint(state, path)
+    assert load_checkpoint(path)["cfg"]["model"].fixed_alpha == 1
     return path
 
 
@@ -154,6 +155,7 @@ PLAIN = {
     "reference": ["--score-reference"],
 }
 OTHER = {
+    "beam": ["--beam", 2],
     "sampling": SAMPLING,
     "temperature": ["--beam", 3, "--temperature", 2, "--unkpen", 1],
 }
@@ -169,13 +171,15 @@ def test_search_at_alpha_one_equals_stock(generate, stock, at_one, search):
     assert_same(numbers(mine), numbers(theirs))
 
 
-@pytest.mark.parametrize("search", PLAIN)
+@pytest.mark.parametrize(
+    "search", [pytest.param(each, marks=pytest.mark.nightly) if each == "top p" else each for each in PLAIN]
+)
 def test_scores_of_the_search_equal_those_of_whole_translations(generate, whole, ours, search):
     output = generate(ours, *PLAIN[search])
     assert_same(numbers(output), [scores for scores, _ in whole.of(output)])
 
 
-@pytest.mark.parametrize("second", ("stock", "second.pt"))
+@pytest.mark.parametrize("second", ("stock", pytest.param("second.pt", marks=pytest.mark.nightly)))
 def test_an_ensemble_is_the_mean(generate, few, stock, ours, second):
     paths = ours, stock if second == "stock" else ours.with_name(second)
     output = generate(":".join(map(str, paths)), "--beam", 3, "--print-alignment", "soft")

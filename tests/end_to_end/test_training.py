@@ -38,6 +38,7 @@ def through(corpus, tmp_path_factory):
     return folder, done.stdout + done.stderr
 
 
+@pytest.mark.nightly  # by day: test_training_features.py and test_faults.py
 def test_a_resumed_training_equals_an_uninterrupted_one(corpus, through, tmp_path):
     folder, _ = through
     log = ["--alpha-log", tmp_path / "alpha.jsonl", "--alpha-log-interval", "2"]
@@ -88,12 +89,13 @@ def test_hydra_train_equals_train(corpus, through, tmp_path):
     assert same(parameters(tmp_path / "checkpoint_last.pt"), parameters(folder / "checkpoint_last.pt"))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "flags",
     [
-        pytest.param(["--attention-normalizer", "sparsemax"], marks=pytest.mark.nightly),
+        ["--attention-normalizer", "sparsemax"],
         ["--fixed-alpha", "1.3", "--decoder-context-attention-normalizer", "softmax"],
-        pytest.param(["--alpha-tying", "model", "--alpha-lr-multiplier", "10"], marks=pytest.mark.nightly),
+        ["--alpha-tying", "model", "--alpha-lr-multiplier", "10"],
     ],
     ids=lambda flags: "_".join(flags).replace("--", ""),
 )

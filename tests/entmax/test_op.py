@@ -220,11 +220,11 @@ def test_one_score_has_one_dimension():
 
 @pytest.mark.parametrize("alpha", (*ALPHAS, 3.0))
 def test_second_derivatives(alpha):
-    scores = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    scores = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
     assert gradgradcheck(lambda z: entmax(z, alpha), scores)
     assert gradgradcheck(lambda z: entmax(z, float64(alpha)), scores)
     if alpha > 1:  # α < 1 is not allowed
-        alphas = float64([[alpha], [1.3], [1.9]], requires_grad=True)
+        alphas = float64([[alpha], [1.3]], requires_grad=True)
         assert gradgradcheck(lambda z, a: entmax(z, a), (scores, alphas))
 
 

@@ -105,6 +105,8 @@ def test_what_a_recording_would_keep_is_read_at_every_replay(train, monkeypatch)
 
 # -------------------------------------------------------------------------- updates that are not replayed
 
+LATENT = "--latent-alignment --latent-alignment-soft --criterion cross_entropy"
+BANDS = "--adaptive-softmax-cutoff 6,12 --criterion adaptive_loss --ddp-backend legacy_ddp"
 OUTPUT_SCHEDULE = (
     "--criterion entmax_loss --output-alpha 1.5 --output-alpha-start 1.1 --output-alpha-updates 2"
 )
@@ -129,9 +131,9 @@ def test_updates_in_which_the_host_sets_alpha(train, plain, flags, until, caplog
 @pytest.mark.parametrize(
     ("flags", "word"),
     [
-        ("--latent-alignment --latent-alignment-soft --criterion cross_entropy", "latent"),
-        ("--adaptive-softmax-cutoff 6,12 --criterion adaptive_loss --ddp-backend legacy_ddp", "AdaptiveLoss"),
-        pytest.param("--report-accuracy", "--report-accuracy", marks=pytest.mark.nightly),
+        pytest.param(LATENT, "latent", marks=pytest.mark.nightly),
+        pytest.param(BANDS, "AdaptiveLoss", marks=pytest.mark.nightly),
+        ("--report-accuracy", "--report-accuracy"),
         ("--amp", "--fp16"),
     ],
 )

@@ -16,23 +16,21 @@ import user_dir.tasks  # noqa: F401
 from user_dir.errors import UserError
 from user_dir.guards.ranges import check_ranges
 
+OTHERS = ("--activation-dropout 1.5", "--max-update -1", "--decoder-layers -2", "--label-smoothing 2")
+OTHERS += ("--clip-norm -1", "--save-interval 0")
+
 
 @pytest.mark.parametrize(
     "flags",
     [
         "--lr -0.003",
         "--dropout -1",
-        "--activation-dropout 1.5",
-        "--max-update -1",
         "--encoder-layers 1000000000",
-        "--decoder-layers -2",
-        "--label-smoothing 2",
         "--label-smoothing 1",
-        "--clip-norm -1",
         "--update-freq 0",
-        "--save-interval 0",
         "--max-tokens 0",
         "--encoder-attention-heads 0",
+        *(pytest.param(flags, marks=pytest.mark.nightly) for flags in OTHERS),
     ],
 )
 def test_a_number_out_of_its_range_is_named(flags):
