@@ -281,6 +281,7 @@ def test_an_encoder_with_padding(replaced):
 # ------------------------------------------------------------------------------- compiled and exported
 
 
+@pytest.mark.nightly  # tests of the operators compile attention
 def test_compiles_without_breaks():
     layer = EntmaxAttention(CHANNELS, HEADS, batch_first=True)
     query, key, value = (x.detach().float().requires_grad_() for x in inputs(True))

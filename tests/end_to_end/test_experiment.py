@@ -34,6 +34,7 @@ def plan(small, tmp_path_factory):
     return path
 
 
+@pytest.mark.nightly
 def test_an_interrupted_run_is_resumed_recorded_and_not_made_again(plan, small, monkeypatch):
     folder, records = plan.parent / "runs", plan.parent / "records"
     words = ["run.py", str(plan), "--folder", str(folder), "--records", str(records)]

@@ -92,6 +92,7 @@ def test_tokenised_corpora_are_scored_on_natural_text(prepared, tmp_path):
     assert f"tokenized BLEU {result['tokenized_bleu']:.2f}" in said and "on tokens of the release" in said
 
 
+@pytest.mark.nightly
 def test_lower_cased_corpora_are_scored_in_lower_case(prepared, tmp_path):
     result = evaluated(prepared, "iwslt14-de-en", tmp_path)
     assert "case:lc" in result["bleu_signature"] and "tok:13a" in result["bleu_signature"]

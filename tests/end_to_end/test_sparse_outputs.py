@@ -63,7 +63,7 @@ def scores(output, letter="H"):
     "flags",
     [
         ["--beam", "5", "--nbest", "5"],
-        ["--sampling", "--beam", "2", "--nbest", "2"],
+        pytest.param(["--sampling", "--beam", "2", "--nbest", "2"], marks=pytest.mark.nightly),
     ],
 )
 def test_generate_translates_every_sentence(corpus, peaked, flags, monkeypatch):

@@ -66,7 +66,9 @@ def test_are_what_torch_expects(name):
 
 
 @NATIVE  # what is compiled calls an operator, whatever computes in it
-@pytest.mark.parametrize("name, dynamic", (("one", False), ("per head", True)))
+@pytest.mark.parametrize(
+    "name, dynamic", (pytest.param("one", False, marks=pytest.mark.nightly), ("per head", True))
+)
 def test_compiles_without_breaks(name, dynamic):
     torch._dynamo.reset()
     compiled = torch.compile(entmax, fullgraph=True, dynamic=dynamic, backend="aot_eager")

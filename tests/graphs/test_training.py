@@ -26,7 +26,7 @@ def train(data):
 @pytest.mark.parametrize(
     ("flags", "arch"),
     [
-        ("", OURS),
+        pytest.param("", OURS, marks=pytest.mark.nightly),
         ("--update-freq 2 --sentence-avg --clip-norm 0.5", OURS),
         pytest.param("--criterion cross_entropy", LM, marks=pytest.mark.nightly),
         pytest.param("--left-pad-source --max-tokens 100", OURS, marks=pytest.mark.nightly),
