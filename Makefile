@@ -44,6 +44,7 @@ bench: setup  ## measure speed, memory and accuracy (data: scripts/prepare.py mu
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/attention.py
 	$(BIN)/python benchmarks/end_to_end.py
+	$(BIN)/python benchmarks/aims.py
 
 lock: .tools/bin/uv  ## recompute constraints.txt; UPGRADE=--upgrade takes the newest versions
 	.tools/bin/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.10 --no-python-downloads \

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Time and memory of our attention by length, beside PyTorch's, FlexAttention and AdaSplash.
+"""Time and memory of our attention by length, beside PyTorch's and AdaSplash.
 
     python benchmarks/attention.py --lengths 512 --threads 2
     ATEN_CPU_CAPABILITY=avx2 python benchmarks/attention.py
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from measure import begin, new_parser, peak_memory, table, time_calls
+from measure import begin, new_parser, peak_memory, ratio, table, time_calls
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -27,9 +27,8 @@ from user_dir.attention import attention
 from user_dir.files import write_json
 
 HEADS, HEAD_DIM = 8, 64  # those of the base model
-SENTENCES = {32: 64, 128: 16, 512: 4, 1024: 2, 2048: 1, 4096: 1}  # by length, on a CPU
-GPU_SENTENCES = {32: 300, 64: 256, 128: 256, 256: 128, 512: 64, 1024: 32, 4096: 4, 16384: 1}
-GRAPH = "graph"
+LENGTHS = (32, 128, 512, 1024, 2048, 4096)  # on a CPU, with 2,048 tokens or one sentence
+GPU_SENTENCES = {32: 300, 64: 256, 128: 256, 256: 128, 512: 64, 1024: 32, 4096: 4, 16384: 1}  # by length
 
 
 @dataclass(frozen=True)
@@ -64,17 +63,12 @@ def on_cpu(causal: bool) -> list[Contender]:
 
 
 def on_gpu(causal: bool) -> list[Contender]:
-    """Softmax by PyTorch, other α-entmax, and ours."""
+    """Softmax by PyTorch, AdaSplash, and ours."""
     base = "softmax, SDPA memory-efficient"
 
     def sdpa(backend: SDPBackend, query, key, value, alpha):
         with sdpa_kernel([backend]):
             return F.scaled_dot_product_attention(query, key, value, is_causal=causal)
-
-    def flex(query, key, value, alpha):
-        from torch.nn.attention.flex_attention import flex_attention
-
-        return torch.compile(flex_attention)(query, key, value)
 
     def adasplash(query, key, value, alpha):
         import adasplash
@@ -87,16 +81,14 @@ def on_gpu(causal: bool) -> list[Contender]:
     def ours(query, key, value, alpha):
         return attention(query, key, value, alpha, causal=causal, backend="fused")[0]
 
-    softmax = {
-        "softmax, SDPA flash": functools.partial(sdpa, SDPBackend.FLASH_ATTENTION),
-        "softmax, SDPA cuDNN": functools.partial(sdpa, SDPBackend.CUDNN_ATTENTION),
-        base: functools.partial(sdpa, SDPBackend.EFFICIENT_ATTENTION),
-        **({} if causal else {"softmax, FlexAttention": flex}),
-    }
-    contenders = [Contender(name, function, base=base) for name, function in softmax.items()]
-    contenders.append(Contender("AdaSplash", adasplash, 1.5, base=base))
-    contenders.append(Contender("ours, α = 1.5", ours, 1.5, base=base))
-    return [*contenders, Contender("ours, α learned", ours, None, base=base)]
+    return [
+        Contender("softmax, SDPA flash", functools.partial(sdpa, SDPBackend.FLASH_ATTENTION), base=base),
+        Contender("softmax, SDPA cuDNN", functools.partial(sdpa, SDPBackend.CUDNN_ATTENTION), base=base),
+        Contender(base, functools.partial(sdpa, SDPBackend.EFFICIENT_ATTENTION), base=base),
+        Contender("AdaSplash", adasplash, 1.5, base=base),
+        Contender("ours, α = 1.5", ours, 1.5, base=base),
+        Contender("ours, α learned", ours, None, base=base),
+    ]
 
 
 def calls_of(contender: Contender, whole: list[Tensor]) -> dict[str, Callable[[], object]]:
@@ -116,7 +108,7 @@ def calls_of(contender: Contender, whole: list[Tensor]) -> dict[str, Callable[[]
 
     calls = {"forward": lambda: forward(*whole[:3], alpha), "training": training}
     if whole[0].is_cuda:
-        calls[GRAPH] = training
+        calls["graph"] = training
     return calls
 
 
@@ -132,8 +124,10 @@ def captured(call: Callable[[], object]) -> Callable[[], object]:
     return graph.replay
 
 
-def compare(length: int, sentences: int, causal: bool, rounds: int, seed: int, device: str) -> list[dict]:
-    """A row per contender: seconds and multiples by measure, peak of training, reasons of failures."""
+def compare(
+    compared: list[Contender], length: int, sentences: int, mask: str, rounds: int, seed: int, device: str
+) -> list[dict]:
+    """A row per contender and measure."""
     generator = torch.Generator().manual_seed(seed)
 
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
@@ -141,41 +135,26 @@ def compare(length: int, sentences: int, causal: bool, rounds: int, seed: int, d
     drawn = [1.5 * torch.randn(shape, generator=generator) for _ in range(4)]
     whole = [tensor.to(device, dtype).permute(1, 2, 0, 3) for tensor in drawn]
     calls, rows = {}, {}
-    mask = "causal" if causal else "full"
-    for contender in on_gpu(causal) if device == "cuda" else on_cpu(causal):
-        row = {"length": length, "sentences": sentences, "mask": mask, "attention": contender.name}
-        row |= {"base": contender.base, "seconds": {}, "failures": {}}
-        rows[contender.name] = row
+    for contender in compared:
         for measure, call in calls_of(contender, whole).items():
+            row = {"length": length, "sentences": sentences, "mask": mask}
+            row |= {"attention": contender.name, "measure": measure}
+            rows[contender.name, measure] = row
             try:
-                call = captured(call) if measure == GRAPH else call
+                call = captured(call) if measure == "graph" else call
                 call()
-                if measure == "training":
-                    row["peak_bytes"] = peak_memory(call, device)
+                row["peak_mib"] = peak_memory(call, device) / 2**20 if measure == "training" else None
                 calls[contender.name, measure] = call
             except Exception as error:  # other libraries may raise anything, and memory may run out
-                row["failures"][measure] = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-    for (name, measure), times in time_calls(calls, rounds, seed).items():
-        rows[name]["seconds"][measure] = statistics.median(times)
-    for row in rows.values():
-        base, times = rows[row["base"]]["seconds"], row["seconds"]
-        row["multiples"] = {measure: times[measure] / base[measure] for measure in times if measure in base}
+                row["failure"] = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    times, bases = time_calls(calls, rounds, seed), {each.name: each.base for each in compared}
+    for (name, measure), values in times.items():
+        base = times.get((bases[name], measure))
+        rows[name, measure] |= {
+            "ms": 1e3 * statistics.median(values),
+            "to_sdpa": base and ratio(values, base),
+        }
     return list(rows.values())
-
-
-def as_table(rows: list[dict]) -> str:
-    """The rows of :func:`compare` as Markdown, and what did not run."""
-    measures, cells = list(dict.fromkeys(measure for row in rows for measure in row["seconds"])), []
-    for row in rows:
-        cells.append([row["length"], row["sentences"], row["mask"], row["attention"]])
-        for measure in measures:
-            seconds = row["seconds"].get(measure)
-            cells[-1] += [seconds and 1e3 * seconds, row["multiples"].get(measure)]
-        cells[-1].append(row["peak_bytes"] / 2**20 if "peak_bytes" in row else None)
-    headers = [header for measure in measures for header in (f"{measure}, ms", "×SDPA")]
-    shown = table(cells, ["n", "sentences", "mask", "attention", *headers, "peak of training, MiB"])
-    reasons = [f"{row['attention']}, {name}: {why}" for row in rows for name, why in row["failures"].items()]
-    return "\n\n".join([shown, *reasons])
 
 
 def main() -> None:
@@ -185,16 +164,16 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="+", metavar="N", help=what)
     args = parser.parse_args()
     device, report = begin(args)
-    usual = SENTENCES if device == "cpu" else GPU_SENTENCES
-    rounds = args.rounds or (3 if args.quick else 11)
-    report.update(rounds=rounds, rows=[])
-    for length in args.lengths or ([32, 512] if args.quick else usual):
-        for causal in (False, True):
-            sentences = 1 if args.quick else usual.get(length, max(1, 2048 // length))
-            rows = compare(length, sentences, causal, rounds, args.seed, device)
+    usual = {} if device == "cpu" else GPU_SENTENCES
+    report.update(rows=[])
+    for length in args.lengths or ([32, 512] if args.quick else usual or LENGTHS):
+        sentences = 1 if args.quick else usual.get(length, max(1, 2048 // length))
+        for mask in ("full", "causal"):
+            compared = (on_gpu if device == "cuda" else on_cpu)(mask == "causal")
+            rows = compare(compared, length, sentences, mask, args.rounds, args.seed, device)
             report["rows"] += rows
             write_json(args.output, report)
-            print(as_table(rows) + "\n", flush=True)
+            print(table(rows) + "\n", flush=True)
     print(args.output)
 
 

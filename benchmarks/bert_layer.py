@@ -28,22 +28,21 @@ def main() -> None:
         for name in ("sdpa", "α-entmax"):
             config = BertConfig(num_hidden_layers=1, vocab_size=10, attn_implementation="sdpa")
             model = BertModel(config).to(device)
-            attention = model.encoder.layer[0].attention.self
+            layer = model.encoder.layer[0]
+            attention = layer.attention.self
             for projection in (attention.query, attention.key):  # untrained, all scores are near 0
                 projection.weight.data.mul_(1.5 / (0.02 * 768**0.5))
             if name != "sdpa":
                 sparsify(model, AlphaConfig())
                 attention.alpha.a.data = torch.logit(torch.linspace(0.05, 0.95, 12, device=device))
-            layer = model.encoder.layer[0]
             calls[name, "forward"] = lambda layer=layer, x=x: torch.no_grad()(layer.eval())(x)
             calls[name, "training"] = lambda layer=layer, x=x: layer.train()(x).sum().backward()
-        times = time_calls(calls, args.rounds or (3 if args.quick else 15), args.seed)
+        times = time_calls(calls, args.rounds, args.seed)
         for what in ("forward", "training"):
             softmax, ours = times["sdpa", what], times["α-entmax", what]
-            rows.append([length, len(x), what, *(1e3 * min(each) for each in (softmax, ours))])
-            rows[-1].append(ratio(ours, softmax))
-    headers = ["tokens", "sentences", "", "softmax (sdpa), ms", "α-entmax, ms", "×"]
-    print(table(rows, headers))
+            row = {"tokens": length, "sentences": len(x), "measure": what, "to_sdpa": ratio(ours, softmax)}
+            rows.append({**row, "sdpa_ms": 1e3 * min(softmax), "ours_ms": 1e3 * min(ours)})
+    print(table(rows))
     write_json(args.output, {**report, "rows": rows})
 
 

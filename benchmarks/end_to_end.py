@@ -177,7 +177,8 @@ def time_training(trainers: dict[str, Trainer], updates: int, rounds: int, seed:
     for trainer, row in zip(trainers.values(), rows):
         trainer.zero_grad()
         trainer.cuda_env = None  # with it, fairseq resets the peak statistics for its log
-        row["peak_bytes"] = peak_memory(functools.partial(train, trainer, [largest]), trainer.device.type)
+        peak = peak_memory(functools.partial(train, trainer, [largest]), trainer.device.type)
+        row["peak_mib"] = peak / 2**20
     return rows
 
 
@@ -283,17 +284,6 @@ def speeds(times: dict[str, list[float]], work: list[int]) -> list[dict]:
     ]
 
 
-def speed_table(rows: list[dict], unit: str) -> str:
-    """Rows of speeds as Markdown."""
-    memory = ["peak of an update, MiB"] if "peak_bytes" in rows[0] else []
-    cells = [
-        [row["system"], f"{row['per_second']:.4g}", row["to_stock"]]
-        + [row["peak_bytes"] / 2**20 for _ in memory]
-        for row in rows
-    ]
-    return table(cells, ["system", unit, "×stock", *memory])
-
-
 def main() -> None:
     """Measure each size, print, and write what is known."""
     parser = new_parser(__doc__, rounds=7)
@@ -301,21 +291,19 @@ def main() -> None:
     add("--corpus", default="multi30k", metavar="NAME", help="prepared corpus (default: multi30k)")
     add("--data", type=Path, metavar="DIR", help="folder of the corpora (default: data)")
     add("--random-tokens", action="store_true", help="instead of a corpus")
-    sizes = ["tiny", "iwslt"]
-    add("--size", nargs="+", choices=SIZES, default=sizes, help="tiny, iwslt or base", metavar="SIZE")
+    add("--size", nargs="+", choices=SIZES, default=["tiny", "iwslt"], help="or base", metavar="SIZE")
     add("--precision", choices=("fp32", "fp16", "bf16"), default="fp32", metavar="NAME", help="or fp16, bf16")
     add("--max-tokens", type=int, default=2048, metavar="N", help="tokens of a batch (default: 2048)")
     add("--only", choices=("training", "translation"), help="measure one of them", metavar="WHAT")
     args = parser.parse_args()
     device, report = begin(args)
-    rounds = args.rounds or (2 if args.quick else 7)
-    report.update(rounds=rounds, training=[], translation=[])
+    report.update(training=[], translation=[])
 
     def done(part: str, where: dict, rows: list[dict], unit: str) -> None:
         report[part] += [{**where, **row} for row in rows]
         write_json(args.output, report)
         title = ", ".join(f"{name} {value}" for name, value in where.items())
-        print(f"{part}, {title}\n\n{speed_table(rows, unit)}\n", flush=True)
+        print(f"{part}, {unit}, {title}\n\n{table(rows)}\n", flush=True)
 
     with tempfile.TemporaryDirectory() as temporary:
         data, languages = Path(temporary), ("de", "en")
@@ -332,10 +320,10 @@ def main() -> None:
             trainers = {system.name: systems.trainer(system) for system in compared}
             if args.only != "translation":
                 more = {system.name: systems.trainer(system) for system in ON_GPU if device == "cuda"}
-                rows = time_training({**trainers, **more}, updates, rounds, args.seed)
+                rows = time_training({**trainers, **more}, updates, args.rounds, args.seed)
                 done("training", where, rows, "tokens/s")
             for beam in (5, 1) if args.only != "training" else ():
-                rows = time_translation(trainers, sentences, beam, rounds, args.seed)
+                rows = time_translation(trainers, sentences, beam, args.rounds, args.seed)
                 done("translation", {**where, "beam": beam}, rows, "sentences/s")
     print(args.output)
 

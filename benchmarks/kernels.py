@@ -4,7 +4,7 @@
     python benchmarks/kernels.py --threads 2
 
 Contenders take turns in every round, in random order; times are medians over rounds, multiples the medians
-of the multiples within rounds: of softmax's (or cross-entropy's) time, and of that of what ours replaces.
+of the multiples of softmax's (or cross-entropy's) time within rounds.
 *per head*: α from 1.05 to 1.95 over the heads.
 """
 
@@ -32,28 +32,24 @@ ALPHAS = (1.0, 1.001, 1.01, 1.1, 1.25, 1.5, 1.75, 2.0)  # of accuracy
 
 @dataclass(frozen=True)
 class Contender:
-    """An implementation, the α it is run with, and the one of the same α that it is compared with."""
+    """An implementation, and the α it is run with."""
 
     name: str
     alpha: float | str
     function: Callable[..., Tensor]  # of scores and α, or of scores and targets
-    peer: str | None = None
 
 
 def contenders() -> list[Contender]:
     """Ours and others of softmax, α-entmax and its special cases."""
     import entmax as package
 
-    bisect = "entmax_bisect"
-    functions = [
+    return [
         Contender("torch softmax", 1.0, lambda scores, alpha: torch.softmax(scores, -1)),
-        Contender(bisect, PER_HEAD, package.entmax_bisect),
+        Contender("entmax_bisect", PER_HEAD, package.entmax_bisect),
         Contender("entmax15", 1.5, lambda scores, alpha: package.entmax15(scores, dim=-1)),
         Contender("sparsemax", 2.0, lambda scores, alpha: package.sparsemax(scores, dim=-1)),
+        *(Contender("ours", alpha, entmax) for alpha in (PER_HEAD, 1.5, 2.0)),
     ]
-    for alpha, peer in ((PER_HEAD, bisect), (1.5, "entmax15"), (2.0, "sparsemax")):
-        functions.append(Contender("ours", alpha, entmax, peer))
-    return functions
 
 
 def losses() -> list[Contender]:
@@ -65,8 +61,8 @@ def losses() -> list[Contender]:
         Contender("entmax15_loss", 1.5, package.entmax15_loss),
         Contender("sparsemax_loss", 2.0, package.sparsemax_loss),
         *(
-            Contender("ours", alpha, functools.partial(entmax_loss, alpha=alpha), peer)
-            for alpha, peer in ((1.25, None), (1.5, "entmax15_loss"), (2.0, "sparsemax_loss"))
+            Contender("ours", alpha, functools.partial(entmax_loss, alpha=alpha))
+            for alpha in (1.25, 1.5, 2.0)
         ),
     ]
 
@@ -90,14 +86,16 @@ def calls_of(contender: Contender, scores: Tensor, grad: Tensor) -> dict[str, Ca
     return calls
 
 
-def time_kernels(shape: list[int], variance: float, rounds: int, seed: int, device: str) -> list[dict]:
-    """A row per contender and measure, on scores from N(0, variance)."""
+def time_kernels(
+    compared: list[Contender], shape: list[int], variance: float, rounds: int, seed: int, device: str
+) -> list[dict]:
+    """A row per contender, softmax first, and measure, on scores from N(0, variance)."""
     generator = torch.Generator().manual_seed(seed)
     scores = (torch.randn(shape, generator=generator) * variance**0.5).to(device)
     grad = torch.randn(shape, generator=generator).to(device)
     calls = {
         (contender, measure): call
-        for contender in contenders()
+        for contender in compared
         for measure, call in calls_of(contender, scores, grad).items()
     }
     return timed(calls, rounds, seed, device, {"shape": shape, "variance": variance})
@@ -119,35 +117,16 @@ def time_losses(
 
 
 def timed(calls: dict, rounds: int, seed: int, device: str, where: dict) -> list[dict]:
-    """Rows with seconds, multiples of the first contender's (softmax) and of the peer's, and peak memory."""
+    """Rows with seconds, multiples of the first contender's, and peak memory."""
     times = time_calls(calls, rounds, seed)
-    by_name = {(each.name, each.alpha, measure): values for (each, measure), values in times.items()}
     (first, _), *_ = calls
     rows = []
     for (each, measure), values in times.items():
-        softmax = by_name[first.name, first.alpha, "forward" if measure == "forward" else "+ backward"]
+        softmax = times[first, "forward" if measure == "forward" else "+ backward"]
         row = {**where, "implementation": each.name, "alpha": each.alpha, "measure": measure}
-        row |= {"seconds": statistics.median(values), "to_softmax": ratio(values, softmax)}
-        row["to_peer"] = ratio(values, by_name[each.peer, each.alpha, measure]) if each.peer else None
-        rows.append({**row, "peak_bytes": peak_memory(calls[each, measure], device)})
+        row |= {"ms": 1e3 * statistics.median(values), "to_softmax": ratio(values, softmax)}
+        rows.append({**row, "peak_mib": peak_memory(calls[each, measure], device) / 2**20})
     return rows
-
-
-def timing_table(rows: list[dict]) -> str:
-    """The rows of :func:`timed` as Markdown, a line per implementation."""
-    lines: dict[tuple, dict[str, dict]] = {}
-    for row in rows:
-        lines.setdefault((row["implementation"], row["alpha"]), {})[row["measure"]] = row
-    measures, cells = list(dict.fromkeys(row["measure"] for row in rows)), []
-    for name, measured in lines.items():
-        cells.append([*name])
-        for measure in measures:
-            row = measured.get(measure)
-            figures = [1e3 * row["seconds"], row["to_softmax"], row["to_peer"]] if row else [None] * 3
-            cells[-1] += figures
-        cells[-1].append(max(row["peak_bytes"] for row in measured.values()) / 2**20)
-    headers = [header for measure in measures for header in (f"{measure}, ms", "×softmax", "×peer")]
-    return table(cells, ["implementation", "α", *headers, "peak, MiB"])
 
 
 def accuracy(count: int, variance: float, seed: int, device: str) -> list[dict]:
@@ -178,45 +157,32 @@ def accuracy(count: int, variance: float, seed: int, device: str) -> list[dict]:
     return rows
 
 
-def accuracy_table(rows: list[dict], what: str) -> str:
-    """Errors of ``weights`` or of ``alpha_gradient`` as Markdown, a column per α."""
-    lines: dict[tuple, dict] = {}
-    for row in rows:
-        if what in row:
-            lines.setdefault((row["implementation"], row["given"]), {})[row["alpha"]] = f"{row[what]:.1e}"
-    cells = [[*name, *(errors.get(alpha) for alpha in ALPHAS)] for name, errors in lines.items()]
-    return table(cells, ["implementation", "α", *(f"α = {alpha:g}" for alpha in ALPHAS)])
-
-
 def main() -> None:
     """Measure, print, and write what is known after each part."""
     parser = new_parser(__doc__, rounds=11)
     parser.add_argument("--shapes", nargs="+", default=SHAPES, metavar="BxHxTxS", help="shapes of the scores")
     args = parser.parse_args()
     device, report = begin(args)
-    rounds = args.rounds or (3 if args.quick else 11)
     count = 16 if args.quick else 512  # rows of scores, for accuracy and losses
-    report.update(rounds=rounds, accuracy=[], kernels=[], losses=[])
+    report.update(accuracy=[], kernels=[], losses=[])
 
-    def done(part: str, title: str, rows: list[dict], *tables: str) -> None:
+    def done(part: str, title: str, rows: list[dict]) -> None:
         report[part] += rows
         write_json(args.output, report)
-        print(f"{title}\n\n" + "\n\n".join(tables) + "\n", flush=True)
+        print(f"{title}\n\n{table(rows)}\n", flush=True)
 
     for variance in VARIANCES:
         rows = accuracy(count, variance, args.seed, device)
-        shown = (accuracy_table(rows, what) for what in ("weights", "alpha_gradient"))
-        done("accuracy", f"errors of weights, of dα; scores from N(0, {variance})", rows, *shown)
+        done("accuracy", f"largest errors; scores from N(0, {variance})", rows)
     for shape in args.shapes[:1] if args.quick else args.shapes:
         for variance in VARIANCES:
-            rows = time_kernels([int(size) for size in shape.split("x")], variance, rounds, args.seed, device)
-            done("kernels", f"scores {shape} from N(0, {variance})", rows, timing_table(rows))
+            sizes = [int(size) for size in shape.split("x")]
+            rows = time_kernels(contenders(), sizes, variance, args.rounds, args.seed, device)
+            done("kernels", f"scores {shape} from N(0, {variance})", rows)
     for symbols in SYMBOLS[:1] if args.quick else SYMBOLS:
         for variance in VARIANCES:
-            rows = time_losses(count, symbols, variance, rounds, args.seed, device)
-            done(
-                "losses", f"{count} rows of {symbols} scores from N(0, {variance})", rows, timing_table(rows)
-            )
+            rows = time_losses(count, symbols, variance, args.rounds, args.seed, device)
+            done("losses", f"{count} rows of {symbols} scores from N(0, {variance})", rows)
     print(args.output)
 
 

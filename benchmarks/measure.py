@@ -122,7 +122,7 @@ def new_parser(description: str, rounds: int) -> argparse.ArgumentParser:
     add("--cpu", action="store_true", help="do not use a GPU")
     add("--threads", type=int, metavar="N", help="CPU threads (default: all cores)")
     add("--seed", type=int, default=1, metavar="N", help="random seed (default: 1)")
-    add("--rounds", type=int, metavar="N", help=f"rounds to measure (default: {rounds})")
+    add("--rounds", type=int, default=rounds, metavar="N", help=f"rounds to measure (default: {rounds})")
     add("--quick", action="store_true", help="measure as little as possible, for a first look")
     name = Path(sys.argv[0]).stem
     output = ROOT / "runs" / "benchmarks" / f"{name}.json"
@@ -132,19 +132,23 @@ def new_parser(description: str, rounds: int) -> argparse.ArgumentParser:
 
 def begin(args: argparse.Namespace) -> tuple[str, dict]:
     """The device, and the report with the metadata."""
+    args.rounds = min(args.rounds, 3) if args.quick else args.rounds
     device = "cpu" if args.cpu or not torch.cuda.is_available() else "cuda"
     if args.threads:
         torch.set_num_threads(args.threads)
     warnings.simplefilter("ignore")  # of torch, fairseq and hydra, about their own age
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # of the profiler
-    return device, machine(Path(sys.argv[0]).stem, device, args.seed)
+    return device, {**machine(Path(sys.argv[0]).stem, device, args.seed), "rounds": args.rounds}
 
 
-def table(rows: list[list], headers: list[str]) -> str:
-    """A Markdown table, with numbers in three digits and nothing for None."""
+def table(rows: list[dict]) -> str:
+    """Rows as Markdown, with their keys as headers; a row may lack some."""
     from user_dir.files import markdown
 
     def cell(value) -> str:
-        return "" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+        if isinstance(value, float):
+            return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+        return "" if value is None else str(value)
 
-    return markdown([[cell(value) for value in row] for row in rows], headers)
+    headers = list(dict.fromkeys(key for row in rows for key in row))
+    return markdown([[cell(row.get(key)) for key in headers] for row in rows], headers)

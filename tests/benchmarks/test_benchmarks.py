@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 
-NIGHTLY = [pytest.param(name, marks=pytest.mark.nightly) for name in ("bert_layer", "end_to_end")]
+NIGHTLY = [pytest.param(name, marks=pytest.mark.nightly) for name in ("bert_layer", "end_to_end", "aims")]
 
 
 @pytest.fixture(params=["kernels", "attention", *NIGHTLY])
@@ -29,6 +30,7 @@ WORDS = {
     "kernels": ["--shapes", "2x2x4x8"],
     "attention": ["--lengths", "8", "16"],
     "bert_layer": [],
+    "aims": [],
     "end_to_end": ["--random-tokens", "--max-tokens", "100"],
 }
 
@@ -47,21 +49,22 @@ def test_the_quick_form_measures_ours_and_others(module, tmp_path, monkeypatch, 
         assert max(row["weights"] for row in ours) < 1e-6
         assert max(row.get("alpha_gradient", 0) for row in ours) < 1e-5
         assert {row["implementation"] for row in report["losses"]} >= {"ours", "entmax15_loss"}
-        assert "×softmax" in printed
+        assert "to_softmax" in printed
     elif module.__name__ == "attention":
         rows = [row for row in report["rows"] if row["attention"].startswith("α-entmax")]
-        assert {(row["length"], row["mask"]) for row in rows} == {
-            (n, m) for n in (8, 16) for m in ("full", "causal")
-        }
-        assert all(
-            row["peak_bytes"] > 0 and not row["failures"] and row["multiples"]["training"] > 0 for row in rows
-        )
-        assert "×SDPA" in printed
+        measured = {(row["length"], row["mask"], row["measure"]) for row in rows}
+        assert measured == {*product((8, 16), ("full", "causal"), ("forward", "training"))}
+        assert all("failure" not in row and row["to_sdpa"] > 0 for row in rows) and "to_sdpa" in printed
+        assert all(row["peak_mib"] > 0 for row in rows if row["measure"] == "training")
     elif module.__name__ == "bert_layer":
-        assert [row[2] for row in report["rows"]] == ["forward", "training"] and "softmax" in printed
+        assert [row["measure"] for row in report["rows"]] == ["forward", "training"] and "sdpa_ms" in printed
+    elif module.__name__ == "aims":
+        function, forward, training, *_ = report["rows"]
+        assert (function["missed"] == "missed") == (function["now"] > 1.7) and "at most 1.7" in printed
+        assert forward["now"] > 0 and training["now"] > 0 and forward["missed"] == training["missed"] == ""
     else:
         training, translation = report["training"], report["translation"]
-        assert all(row["per_second"] > 0 and row["peak_bytes"] > 0 for row in training)
+        assert all(row["per_second"] > 0 and row["peak_mib"] > 0 for row in training)
         names = {row["system"] for row in translation}
         assert {
             "stock transformer",

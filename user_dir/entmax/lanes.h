@@ -254,9 +254,11 @@ inline T never_zero(double eps) {
 }
 
 // p, w and h = w / u at u = 1 + x, for lanes that are all sparsemax (ε = 1), all 1.5-entmax (ε = ½), or any; and p
-// where λ is greater by a small δ, from p and w: p − w δ + h δ² (1 − ε) / 2, but 0 for u ≤ ε δ.
+// where λ is greater by a small δ, from p and w: p − w δ + h δ² (1 − ε) / 2, but 0 for u ≤ ε δ. Of any α, p and w must
+// have been prepared.
 template <typename T>
 struct Sparsemax {
+  ENTMAX_INLINE void prepare(Vec<T>, Vec<T>&, Vec<T>&) const {}
   ENTMAX_INLINE void operator()(Vec<T> x, Vec<T>& p, Vec<T>& w, Vec<T>& h) const {
     p = maximum(x + 1, Vec<T>{});
     w = p > 0 ? 1 + Vec<T>{} : Vec<T>{};
@@ -267,6 +269,7 @@ struct Sparsemax {
 
 template <typename T>
 struct Entmax15 {
+  ENTMAX_INLINE void prepare(Vec<T>, Vec<T>&, Vec<T>&) const {}
   ENTMAX_INLINE void operator()(Vec<T> x, Vec<T>& p, Vec<T>& w, Vec<T>& h) const {
     w = maximum(x + 1, Vec<T>{});
     p = w * w;
@@ -292,9 +295,11 @@ struct AnyAlpha {
         curved(any<T>(second != 0)),
         least(-one_minus_exp<T>(eps * static_cast<T>(-Simd<T>::least_log2 * M_LN2))) {}
 
+  // log2(u) and 1 / u in place of p and w, for many scores before the rest: of the whole chain of operations, one waiting
+  // for the other, a processor has only two or three under way at a time.
+  ENTMAX_INLINE void prepare(Vec<T> x, Vec<T>& p, Vec<T>& w) const { p = log2_1p<T>(x, w); }
   ENTMAX_INLINE void operator()(Vec<T> x, Vec<T>& p, Vec<T>& w, Vec<T>& h) const {
-    Vec<T> reciprocal;
-    const Vec<T> value = exp2<T>(log2_1p<T>(x, reciprocal) * reciprocal_eps), slope = value * reciprocal;
+    const Vec<T> reciprocal = w, value = exp2<T>(p * reciprocal_eps), slope = value * reciprocal;
     p = x > least ? value : Vec<T>{};
     w = x > least ? slope : Vec<T>{};
     h = x > least ? slope * reciprocal : Vec<T>{};
@@ -361,8 +366,7 @@ class Lanes {
     columns_ = columns;
     power_ = power_of(eps);
     with_power([&](const auto& power) {
-      Vec<T> h;
-      for (int64_t j = 0; j < columns; ++j) power(eps * (z[j] - solution.lambda), p[j], w_[j], h);
+      evaluate(power, solution.lambda);
       finish(power, solution);
     });
   }
@@ -381,8 +385,9 @@ class Lanes {
     for (int64_t start = 0; start < columns_; start += 64) {  // pairwise sums limit rounding errors
       const int64_t end = std::min<int64_t>(start + 64, columns_);
       Sums some = {};
+      for (int64_t j = start; j < end; ++j) power.prepare(eps_ * (z[j] - lambda), p[j], w_[j]);
       for (int64_t j = start; j < end; ++j) {
-        Vec<T> weight, w, h;
+        Vec<T> weight = p[j], w = w_[j], h;
         power(eps_ * (z[j] - lambda), weight, w, h);
         some.mass += p[j] = weight;
         some.slope += w_[j] = w;

@@ -84,6 +84,7 @@ inline Sums<T> sums_at(const Power& power, const T* z, int64_t n, T eps, T lambd
     for (int64_t j = start; j < end; j += lanes) {
       const Vec<T> x = eps * (load(z + j) - lambda);
       Vec<T> p, w, h;
+      power.prepare(x, p, w);
       power(x, p, w, h);
       some_mass += p;
       some_slope += w;
@@ -203,8 +204,10 @@ void backward_row(const Problem<T>& problem, int64_t number, const Solution<T>& 
       const Vec<T> z = load(row + j, n - j, -std::numeric_limits<T>::infinity()) - solution.top;
       Vec<T> found = rest + Vec<T>{};
       if (any<T>(z > least)) {
+        const Vec<T> x = eps * (maximum(z, least + Vec<T>{}) - solution.lambda);
         Vec<T> p, w, h;
-        power(eps * (maximum(z, least + Vec<T>{}) - solution.lambda), p, w, h);
+        power.prepare(x, p, w);
+        power(x, p, w, h);
         found += z > least ? p * scale : Vec<T>{};
       }
       store(found, grad_row + j, n - j);
