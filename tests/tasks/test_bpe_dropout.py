@@ -84,7 +84,7 @@ def test_seed_epoch_and_sentence_decide_alone(pairs, model, words):
     assert drawn(with_dropout(pairs, model, words, seed=2), 2) != first
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_epochs_of_a_training_are_segmented_anew(pairs, model, words, workers):
     """Also by fairseq's workers, which keep the first epoch without the guard epochs-in-workers."""
     dataset = with_dropout(pairs, model, words)
