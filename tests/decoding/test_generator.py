@@ -233,7 +233,7 @@ SPARSE_CASES = {
 }
 
 
-@pytest.mark.parametrize("alpha", (1.5, pytest.param(1.25, marks=pytest.mark.nightly), 2.0))
+@pytest.mark.parametrize("alpha", (1.5, *(pytest.param(a, marks=pytest.mark.nightly) for a in (1.25, 2.0))))
 @pytest.mark.parametrize("case", SPARSE_CASES)
 def test_sparse_outputs(alpha, case):
     built = [peaked(f"{PRE_NORM} --output-alpha {alpha}", seed) for seed in (1, 2)]

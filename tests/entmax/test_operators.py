@@ -86,6 +86,7 @@ def test_compiles_without_breaks(name, dynamic):
 
 
 @NATIVE
+@pytest.mark.nightly
 def test_the_loss_compiles_without_breaks():
     torch._dynamo.reset()
     compiled = torch.compile(entmax_loss, fullgraph=True, dynamic=True, backend="aot_eager")

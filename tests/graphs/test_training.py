@@ -234,6 +234,7 @@ def test_validation_gets_the_memory_of_graphs(train, data, caplog):
 # ------------------------------------------------------------------------------------------ resuming
 
 
+@pytest.mark.nightly
 def test_a_checkpoint_does_not_depend_on_graphs(data, tmp_path, plain):
     """Resumed with or without graphs from a checkpoint of a run with them."""
     flags = f"--save-dir {tmp_path} --momentum 0.9"
