@@ -46,7 +46,7 @@ class Plan:
     """An experiment's file, whose keys are these. ``before`` are shell commands."""
 
     runs: list[dict]
-    average: int | str = 5  # the last N epochs, or ema: the moving average that training keeps
+    average: int | str = 5  # the last N epochs; last: one update; ema: the moving average that training keeps
     beam: int = 5
     importance: bool = True
     stop_early: bool = True
@@ -144,11 +144,11 @@ def train(run: Run) -> None:
 
 
 def average(run: Run) -> None:
-    """Average the checkpoints of the last epochs, or take the moving average; then remove all others."""
+    """Average the checkpoints of the last epochs, or take one as it is; then remove all others."""
     paths = sorted(run.folder.glob("checkpoint[0-9]*.pt"), key=lambda path: (len(path.name), path.name))
     paths = [path for path in paths if path.stem.removeprefix("checkpoint").isdigit()]
-    if run.plan.average == "ema":
-        words = ["--ema", "--path", run.folder / "checkpoint_last.pt"]
+    if run.plan.average in ("ema", "last"):
+        words = ["--path", run.folder / "checkpoint_last.pt", *(["--ema"] * (run.plan.average == "ema"))]
     elif len(paths) < run.plan.average:
         raise UserError(
             f"average is {run.plan.average}, but {run.label} has {len(paths)} checkpoints of epochs"
