@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed on this CPU beside the aims, in one table that marks what was missed; α is learned per head.
 
-python benchmarks/aims.py --threads 1     # ten minutes; data: scripts/prepare.py multi30k
+python benchmarks/aims.py --threads 1     # some five minutes; data: scripts/prepare.py multi30k
 """
 
 from pathlib import Path
@@ -45,10 +45,8 @@ def main() -> None:
             measured = compare(compared, length, 2048 // length, mask, args.rounds, args.seed, "cpu")
             found = {(row["attention"], row["measure"]): row for row in measured}
             for measure, most in MOST[mask].items():
-                what, ours = (
-                    f"attention, {measure}, {mask}, n = {length}",
-                    found["α-entmax, α learned", measure],
-                )
+                what = f"attention, {measure}, {mask}, n = {length}"
+                ours = found["α-entmax, α learned", measure]
                 aim = ("at most", most) if length >= 128 else ()
                 add(f"{what}, × SDPA's time", ours["to_sdpa"], *aim)
                 if AMX:

@@ -46,7 +46,7 @@ class Plan:
     """An experiment's file, whose keys are these. ``before`` are shell commands."""
 
     runs: list[dict]
-    average: int | str = 5  # the last N epochs; last: one update; ema: the moving average that training keeps
+    average: int | str = 5  # the last N epochs; last: the last update; ema: the moving average of training
     beam: int = 5
     importance: bool = True
     stop_early: bool = True

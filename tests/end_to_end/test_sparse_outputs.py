@@ -50,7 +50,7 @@ def test_the_log_has_the_support_instead_of_a_perplexity(trained_sparse):
 
 def generate(corpus, path, *flags):
     few = (
-        "--cpu --gen-subset valid --max-sentences 40 --num-shards 32 --shard-id 0 --max-len-a 0 --max-len-b 6"
+        "--cpu --gen-subset valid --max-sentences 40 --num-shards 16 --shard-id 0 --max-len-a 0 --max-len-b 6"
     )
     return here("generate", corpus / "bin", *PLUGIN, "--path", path, *few.split(), *flags)
 
@@ -70,7 +70,7 @@ def test_generate_translates_every_sentence(corpus, peaked, flags, monkeypatch):
     output = generate(corpus, peaked / "first.pt", *flags)
     sentences = {int(number) for number in re.findall(r"^H-(\d+)\t", output, re.M)}
     sources = {int(number) for number in re.findall(r"^S-(\d+)\t", output, re.M)}
-    assert sentences == sources and len(sources) > 10
+    assert sentences == sources and len(sources) > 20
     found = scores(output)
     assert all(score <= 0 for score in found)
     if "--nbest" in flags:
