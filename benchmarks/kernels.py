@@ -56,14 +56,12 @@ def losses() -> list[Contender]:
     """Cross-entropy, the losses of the entmax package, and ours."""
     import entmax as package
 
+    ours = [Contender("ours", a, functools.partial(entmax_loss, alpha=a)) for a in (1.25, 1.5, 2.0)]
     return [
         Contender("torch cross_entropy", 1.0, functools.partial(F.cross_entropy, reduction="none")),
         Contender("entmax15_loss", 1.5, package.entmax15_loss),
         Contender("sparsemax_loss", 2.0, package.sparsemax_loss),
-        *(
-            Contender("ours", alpha, functools.partial(entmax_loss, alpha=alpha))
-            for alpha in (1.25, 1.5, 2.0)
-        ),
+        *ours,
     ]
 
 

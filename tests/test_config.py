@@ -13,7 +13,7 @@ from helpers import binarised_toy, whole_config
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from user_dir.config import KEEP_MEMORY, check_config, hydra_override, training_command
+from user_dir.config import MEMORY, check_config, hydra_override, training_command
 from user_dir.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -74,7 +74,7 @@ def test_fairseq_trains_with_the_settings_that_were_checked(root, monkeypatch):
     command, environment = training_command(CONFIG, changes, root)
     store = ConfigStore.instance()
     monkeypatch.setattr(store, "repo", copy.deepcopy(store.repo))  # to which fairseq adds the config
-    assert environment.items() >= KEEP_MEMORY.items()
+    assert environment.items() >= MEMORY.items()
     monkeypatch.setattr("sys.argv", command[command.index("fairseq_cli.hydra_train") :])
     trained = []
     monkeypatch.setattr(hydra_train.distributed_utils, "call_main", lambda cfg, *_, **__: trained.append(cfg))

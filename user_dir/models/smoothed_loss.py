@@ -20,9 +20,10 @@ class SmoothedLoss(torch.autograd.Function):
         other = epsilon / (scores.size(-1) - 1)
         own = 1 - epsilon - other
         size = max(1, PART // scores.size(-1))
+        dtype = torch.promote_types(scores.dtype, torch.float32)
         found, gradient = [], torch.empty_like(scores)
         for rows, right, part in zip(scores.split(size), target.split(size), gradient.split(size)):
-            log_p = torch.log_softmax(rows, -1, dtype=torch.promote_types(scores.dtype, torch.float32))
+            log_p = torch.log_softmax(rows, -1, dtype=dtype, out=part if part.dtype == dtype else None)
             left_out = right == ignored
             sums = torch.cat([log_p.gather(1, right), log_p.sum(-1, keepdim=True)], 1)
             found.append(sums.masked_fill_(left_out, 0))
@@ -38,4 +39,5 @@ class SmoothedLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad: Tensor, _) -> tuple:
         """The gradient of the scores."""
-        return ctx.saved_tensors[0] * grad, None, None, None
+        gradient = ctx.saved_tensors[0]
+        return gradient if grad == 1 else gradient * grad, None, None, None
