@@ -5,7 +5,14 @@ import torch
 from fairseq.modules import FairseqDropout
 from helpers import build
 
+from user_dir.models import layers
 from user_dir.models.layers import Dropout, use_faster
+
+
+@pytest.fixture(autouse=True)
+def _by_16_bits(monkeypatch):
+    """On every processor, as where that is faster."""
+    monkeypatch.setattr(layers, "processor_is", lambda *words: False)
 
 
 def dropout(p: float) -> Dropout:
@@ -46,6 +53,14 @@ def test_what_is_not_drawn_is_as_in_fairseq(p):
     retained = dropout(0.5).eval()
     retained.make_generation_fast_("", retain_dropout=True)
     assert (retained(torch.ones(50, 50)) == 0).any()
+
+
+def test_intels_processors_keep_fairseqs(monkeypatch):
+    monkeypatch.setattr(layers, "processor_is", lambda *words: words == ("GenuineIntel",))
+    torch.manual_seed(1)
+    found = dropout(0.5)(torch.ones(9, 9))
+    torch.manual_seed(1)
+    assert torch.equal(found, FairseqDropout(0.5)(torch.ones(9, 9)))
 
 
 def test_layers_have_it():

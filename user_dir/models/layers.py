@@ -35,11 +35,11 @@ class Linear(nn.Linear):
 
 
 class Dropout(FairseqDropout):
-    """fairseq's dropout, in .4 of its time on a CPU: 16 random bits decide what is dropped, not 53."""
+    """fairseq's dropout; on a CPU for which PyTorch has no fast one of MKL, 16 random bits decide, not 53."""
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
         """See fairseq; drops a share of p, rounded to 1/65,536."""
-        if x.device.type != "cpu" or not self.training or not 0 < self.p < 1:
+        if x.device.type != "cpu" or not self.training or not 0 < self.p < 1 or processor_is("GenuineIntel"):
             return super().forward(x, inplace)
         bits = torch.empty(x.numel() // 4 + 1, dtype=torch.int64).random_(-(1 << 63), None).view(torch.int16)
         keep = bits[: x.numel()].view(x.shape) >= round(self.p * (1 << 16)) - (1 << 15)
@@ -87,16 +87,21 @@ def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 @functools.cache
+def processor_is(*words: str) -> bool:
+    """Whether Linux says all of this of the processor."""
+    cpuinfo = Path("/proc/cpuinfo")
+    return cpuinfo.is_file() and all(word in cpuinfo.read_text() for word in words)
+
+
+@functools.cache
 def prefers_onednn() -> bool:
     """Whether the processor is one of AMD's with AVX-512, of which MKL makes no use.
 
     oneDNN takes half (Zen 5) or .8 (Zen 4) of MKL's time. A training that is resumed must choose as before,
     because the two differ in the last digits.
     """
-    cpuinfo = Path("/proc/cpuinfo")
     there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    processor = cpuinfo.read_text() if there and cpuinfo.is_file() else ""
-    return "AuthenticAMD" in processor and "avx512f" in processor
+    return there and processor_is("AuthenticAMD", "avx512f")
 
 
 def suits_onednn(x: Tensor, weight: Tensor) -> bool:
