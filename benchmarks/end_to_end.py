@@ -4,15 +4,16 @@
     python benchmarks/end_to_end.py --size tiny --threads 1 --rounds 5     # data: scripts/prepare.py multi30k
     python benchmarks/end_to_end.py --random-tokens --size base --precision bf16 --only training
 
-Runs fairseq's trainer and generator in this process, on batches that are made beforehand and are the same for
-all systems. Every translation has the mean reference length of its batch, so that all do the same work. On a
-CPU α-entmax also translates with 8-bit integers. CTranslate2 has the parameters of our softmax model.
+Runs fairseq's trainer and generator in this process. All systems get the same batches, and translate each to
+its mean reference length, so that all do the same work. On a CPU ours also translates with 8-bit integers.
+CTranslate2 has the parameters of our softmax model, Marian (where there is pymarian) random ones.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+import importlib.util
 import itertools
 import logging
 import statistics
@@ -22,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from fairseq import options, tasks, utils
 from fairseq.data import Dictionary
@@ -30,7 +32,7 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.trainer import Trainer
-from measure import begin, in_turns, new_parser, peak_memory, ratio, seconds, table
+from measure import begin, in_turns, new_parser, ratio, seconds, table
 
 import user_dir.tasks  # noqa: F401  registers the models
 from user_dir.attention.dense import attention_scores, weighted_values
@@ -134,9 +136,8 @@ class Systems:
             architecture = [f"--{key.replace('_', '-')}={getattr(size, key)}" for key in keys]
             architecture += ["--arch", "transformer"]
         flags = [*self.flags, *architecture, *system.flags]
-        return convert_namespace_to_omegaconf(
-            options.parse_args_and_arch(options.get_training_parser(), flags)
-        )
+        args = options.parse_args_and_arch(options.get_training_parser(), flags)
+        return convert_namespace_to_omegaconf(args)
 
     def trainer(self, system: System) -> Trainer:
         """fairseq's trainer of a system."""
@@ -153,10 +154,7 @@ class Systems:
 
 
 def time_training(trainers: dict[str, Trainer], updates: int, rounds: int, seed: int) -> list[dict]:
-    """Target tokens per second, and peak memory of the largest update beside parameters and Adam's state.
-
-    An update is fairseq-train's: forward, backward, clipping, Adam.
-    """
+    """Target tokens per second; an update is fairseq-train's: forward, backward, clipping, Adam."""
     batches: list[dict] = []
     for trainer in trainers.values():  # whose batches also tell the shapes of CUDA graphs
         epochs = trainer.get_train_iterator(1)
@@ -170,16 +168,8 @@ def time_training(trainers: dict[str, Trainer], updates: int, rounds: int, seed:
         train(trainer, batches if trainer.cuda else batches[:updates])
     blocks = [batches[start : start + updates] for start in range(updates, len(batches), updates)]
     jobs = {name: lambda i, t=trainer: train(t, blocks[i]) for name, trainer in trainers.items()}
-    rows = speeds(
-        in_turns(jobs, rounds, seed), [sum(batch["ntokens"] for batch in block) for block in blocks]
-    )
-    largest = max(batches, key=lambda batch: batch["net_input"]["src_tokens"].numel())
-    for trainer, row in zip(trainers.values(), rows):
-        trainer.zero_grad()
-        trainer.cuda_env = None  # with it, fairseq resets the peak statistics for its log
-        peak = peak_memory(functools.partial(train, trainer, [largest]), trainer.device.type)
-        row["peak_mib"] = peak / 2**20
-    return rows
+    tokens = [sum(batch["ntokens"] for batch in block) for block in blocks]
+    return speeds(in_turns(jobs, rounds, seed), tokens)
 
 
 def time_translation(
@@ -197,9 +187,8 @@ def time_translation(
         for batch in dataset.batch_by_size(chosen, max_tokens=GENERATION_TOKENS)
     ]
     padding = task.target_dictionary.pad()
-    lengths = [
-        max(1, round(float(batch["target"].ne(padding).sum(1).sub(1).float().mean()))) for batch in batches
-    ]
+    means = [batch["target"].ne(padding).sum(1).sub(1).float().mean() for batch in batches]
+    lengths = [max(1, round(float(mean))) for mean in means]
     systems: dict[str, Callable[[dict, int], list[int]]] = {}
     for name, trainer in trainers.items():
         systems[name] = search_of(trainer, task, beam)
@@ -208,6 +197,8 @@ def time_translation(
     softmax = trainers[SOFTMAX.name]
     for kind in ("float16",) if softmax.cuda else ("float32", "int8"):
         systems[f"CTranslate2, softmax, {kind}"] = ctranslate2_of(softmax.model, task, beam, kind)
+        if importlib.util.find_spec("_pymarian") and not softmax.cuda:
+            systems[f"Marian, softmax, {kind}"] = marian_of(softmax.model, task, beam, kind)
 
     def translate(system: Callable[[dict, int], list[int]]) -> None:
         for batch, length in zip(batches, lengths):
@@ -257,9 +248,8 @@ def ctranslate2_of(model, task, beam: int, compute_type: str) -> Callable[[dict,
     spec.optimize()
     with tempfile.TemporaryDirectory() as folder:
         spec.save(folder)
-        threads = torch.get_num_threads()
-        options = {"device": device, "compute_type": compute_type, "intra_threads": threads}
-        translator = ctranslate2.Translator(folder, **options)
+        options = {"compute_type": compute_type, "intra_threads": torch.get_num_threads()}
+        translator = ctranslate2.Translator(folder, device=device, **options)
 
     def search(batch: dict, length: int) -> list[int]:
         rows = batch["net_input"]["src_tokens"].tolist()
@@ -267,6 +257,41 @@ def ctranslate2_of(model, task, beam: int, compute_type: str) -> Callable[[dict,
         limits = {"min_decoding_length": length, "max_decoding_length": length + 1, "max_batch_size": 0}
         results = translator.translate_batch(sources, beam_size=beam, **limits)
         return [len(result.hypotheses[0][:length]) for result in results]
+
+    return search
+
+
+def marian_of(model, task, beam: int, kind: str) -> Callable[[dict, int], list[int]]:
+    """The same with Marian, on one thread, after an update of random parameters."""
+    import _pymarian
+
+    folder, layer, words = tempfile.mkdtemp(), model.encoder.layers[0], ["</s>", "<unk>"]
+    words += map(str, range(2, len(task.source_dictionary)))
+    Path(folder, "words.yml").write_text("".join(f"{word}: {i}\n" for i, word in enumerate(words)))
+    Path(folder, "text").write_text("2\n")
+    common = f"--vocabs {folder}/words.yml {folder}/words.yml --cpu-threads 1 --quiet"
+    flags = f"""{common} --model {folder}/model.npz --train-sets {folder}/text {folder}/text
+        --type transformer --dim-emb {layer.embed_dim} --transformer-dim-ffn {layer.fc1.out_features}
+        --enc-depth {len(model.encoder.layers)} --dec-depth {len(model.decoder.layers)} --tied-embeddings-all
+        --transformer-heads {layer.self_attn.num_heads} --transformer-ffn-activation relu --after-batches 1
+        --transformer-preprocess n --transformer-postprocess da --transformer-postprocess-top n"""
+    _pymarian.Trainer(" ".join(flags.split())).train()
+    values = dict(np.load(f"{folder}/model.npz"))
+    values["decoder_ff_logit_out_b"][0, 0] = -1e9  # of the end of a translation, which comes by its length
+    np.savez(f"{folder}/model.npz", **values)
+    flags = f"convert --from {folder}/model.npz --to {folder}/model.bin --gemm-type "
+    _pymarian.main((flags + kind.replace("int8", "intgemm8avx2")).split())
+    common += f" --models {folder}/model.bin --beam-size {beam} --mini-batch 10000 --maxi-batch 1"
+
+    @functools.cache
+    def translator(factor: float):
+        return _pymarian.Translator(f"{common} --max-length-factor {factor} --quiet-translation")
+
+    def search(batch: dict, length: int) -> list[int]:
+        tokens, special = batch["net_input"]["src_tokens"], task.source_dictionary.nspecial
+        lines = [" ".join(str(i) for i in row if i >= special) for row in tokens.tolist()]
+        results = translator((length + 1) / tokens.size(1)).translate(lines)
+        return [len(result.split()[:length]) for result in results]
 
     return search
 

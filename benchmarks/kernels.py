@@ -99,13 +99,11 @@ def time_kernels(
     return timed(calls, rounds, seed, device, {"shape": shape, "variance": variance})
 
 
-def time_losses(
-    targets: int, symbols: int, variance: float, rounds: int, seed: int, device: str
-) -> list[dict]:
+def time_losses(rows: int, symbols: int, variance: float, rounds: int, seed: int, device: str) -> list[dict]:
     """A row per loss: forward and backward of each, on rows of scores from N(0, variance)."""
     generator = torch.Generator().manual_seed(seed)
-    scores = (torch.randn(targets, symbols, generator=generator) * variance**0.5).to(device).requires_grad_()
-    target = torch.randint(symbols, (targets,), generator=generator).to(device)
+    scores = (torch.randn(rows, symbols, generator=generator) * variance**0.5).to(device).requires_grad_()
+    target = torch.randint(symbols, (rows,), generator=generator).to(device)
 
     def call(contender: Contender) -> Tensor:
         return torch.autograd.grad(contender.function(scores, target).sum(), scores)[0]

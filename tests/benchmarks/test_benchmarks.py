@@ -64,7 +64,7 @@ def test_the_quick_form_measures_ours_and_others(module, tmp_path, monkeypatch, 
         assert forward["now"] > 0 and training["now"] > 0 and forward["missed"] == training["missed"] == ""
     else:
         training, translation = report["training"], report["translation"]
-        assert all(row["per_second"] > 0 and row["peak_mib"] > 0 for row in training)
+        assert all(row["per_second"] > 0 for row in training)
         names = {row["system"] for row in translation}
         assert {
             "stock transformer",
