@@ -318,6 +318,7 @@ class Vocabulary(NamedTuple):
 
     recorded: dict[str, Any]  # what a checkpoint keeps under :data:`KEY`
     files: dict[str, str]  # where each of them comes from, for error messages
+    symbols: dict[str, str]  # those of the dictionaries, one a line
 
 
 def fingerprints_of(
@@ -330,11 +331,11 @@ def fingerprints_of(
         files: of the dictionaries, by the same names.
         pieces: from :func:`pieces_file`.
     """
-    texts = {name: "\n".join(words[i] for i in range(len(words))) for name, words in dictionaries.items()}
-    digests = {name: _digest(text.encode("utf-8", "surrogatepass")) for name, text in texts.items()}
+    symbols = {name: "\n".join(words[i] for i in range(len(words))) for name, words in dictionaries.items()}
+    digests = {name: _digest(text.encode("utf-8", "surrogatepass")) for name, text in symbols.items()}
     recorded = {"dictionaries": digests, "pieces": None if pieces is None else _digest(pieces.read_bytes())}
     paths = {name: str(path) for name, path in {**files, "pieces": pieces}.items()}
-    return Vocabulary(recorded, paths)
+    return Vocabulary(recorded, paths, symbols)
 
 
 def _digest(content: bytes) -> str:
@@ -365,4 +366,12 @@ def require_same(state: dict, checkpoint: str | Path, present: Vocabulary | None
     for name in now:
         if None not in (before.get(name), now[name]) and before[name] != now[name]:
             file = present.files.get(name, f"the {name} dictionary")
-            raise UserError(f"{checkpoint} was trained with another vocabulary than {file}; use its own data")
+            symbols = present.symbols.get(name, "")
+            shorter, _, last = symbols.rpartition("\n")
+            for others, added in ((shorter, f"without {last}"), (f"{symbols}\n<mask>", "with <mask>")):
+                if _digest(others.encode("utf-8", "surrogatepass")) == before[name]:
+                    raise UserError(f"{checkpoint} was trained {added}, which a task adds to {file}")
+            raise UserError(
+                f"{checkpoint} was trained with another vocabulary than that of {file} (fingerprint "
+                f"{before[name][:12]} in training, {now[name][:12]} now); use the data of its training"
+            )

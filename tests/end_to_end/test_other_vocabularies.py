@@ -41,7 +41,7 @@ def test_every_script_refuses_the_old_checkpoint(prepared_again, tmp_path):
     }
     for name, flags in commands.items():
         done = script(name, *given, *flags, check=False)
-        refused(done, "checkpoint_last.pt", "dict.de.txt", "another vocabulary")
+        refused(done, "checkpoint_last.pt", "dict.de.txt", "fingerprint")
     assert not list(tmp_path.iterdir())
 
 
@@ -59,7 +59,7 @@ def test_every_command_of_fairseq_refuses_the_old_checkpoint(prepared_again, tmp
     commands.append(("train", *train_flags(data, tmp_path, *UPDATES, "4")))
     for name, *flags in commands:
         done = fairseq(name, *flags, check=False)
-        refused(done, "checkpoint_last.pt", "dict.de.txt", "another vocabulary")
+        refused(done, "checkpoint_last.pt", "dict.de.txt", "fingerprint")
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == last.read_bytes()
 
 
@@ -70,6 +70,6 @@ def test_pieces_alone_differ(small, prepared_again, tmp_path):
     with (mine / "spm.model").open("ab") as file:
         file.write(b"\x0a\x00")  # an empty piece, in protobuf
     done = fairseq("train", *train_flags(mine, tmp_path, *UPDATES, "4"), check=False)
-    refused(done, "checkpoint_last.pt", "spm.model", "another vocabulary")
+    refused(done, "checkpoint_last.pt", "spm.model", "fingerprint")
     (mine / "spm.model").unlink()  # without them, dictionaries are compared alone
     fairseq("train", *train_flags(mine, tmp_path, *UPDATES, "4"))

@@ -18,7 +18,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_cli import train
 from helpers import SMALL, build, checkpoint_state, dictionary, parse
 
-from user_dir.checkpoints import save_checkpoint
+from user_dir.checkpoints import require_same, save_checkpoint
 from user_dir.errors import UserError
 from user_dir.guards import resuming
 from user_dir.guards.resuming import vocabulary_of
@@ -168,6 +168,14 @@ def test_a_model_needs_no_file_that_its_training_began_with(checkpoint):
     save_checkpoint(state, checkpoint)
     task = translation(dictionary(), dictionary())
     assert checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], task=task)
+
+
+def test_a_symbol_that_a_task_adds_is_named():
+    words = [vocabulary_of(LanguageModelingTask(LanguageModelingConfig(data="somewhere"), dictionary()))]
+    words.append(vocabulary_of(MaskedLMTask(MaskedLMConfig(data="somewhere"), dictionary())))
+    for before, now, added in ((*words, "without <mask>"), (*reversed(words), "with <mask>")):
+        with pytest.raises(UserError, match=f"some.pt was trained {added}, which a task adds"):
+            require_same({"vocabulary": before.recorded}, "some.pt", now)
 
 
 @pytest.mark.parametrize("fails", [KeyError("best"), AssertionError("Optimizer does not match; A vs B")])

@@ -8,7 +8,7 @@ from helpers import build
 from torch import nn
 
 from user_dir.models import layers as linear
-from user_dir.models.layers import Linear, use_faster
+from user_dir.models.layers import Linear, use_onednn
 
 
 @pytest.fixture(autouse=True)
@@ -19,17 +19,11 @@ def _by_onednn(monkeypatch):
     monkeypatch.setattr(linear, "prefers_onednn", lambda: True)
 
 
-def ours_from(layer: nn.Linear) -> Linear:
-    """The layer itself, which is of our class from now on."""
-    use_faster(layer)
-    return layer
-
-
 @pytest.mark.parametrize("shape", ((1, 5), (40, 5), (3, 7, 5), (2, 1, 1, 5)))
 @pytest.mark.parametrize("bias", (True, False))
 def test_outputs_and_gradients(shape, bias):
     theirs = nn.Linear(5, 33, bias=bias)
-    ours = ours_from(copy.deepcopy(theirs))
+    ours = Linear.sharing(copy.deepcopy(theirs))
     x = torch.randn(shape)
     results = []
     for layer in (ours, theirs):
@@ -42,7 +36,7 @@ def test_outputs_and_gradients(shape, bias):
 
 
 def test_it_is_used_where_it_fits(monkeypatch):
-    layer, calls = ours_from(nn.Linear(5, 3)), []
+    layer, calls = Linear.sharing(nn.Linear(5, 3)), []
     multiply = linear.multiply
     monkeypatch.setattr(linear, "multiply", lambda *args: calls.append(args) or multiply(*args))
     layer(torch.ones(2, 5))
@@ -58,7 +52,7 @@ def test_it_is_used_where_it_fits(monkeypatch):
 
 
 def test_parts_of_the_gradient():
-    layer = ours_from(nn.Linear(4, 3))
+    layer = Linear.sharing(nn.Linear(4, 3))
     layer.bias.requires_grad_(False)
     layer(torch.randn(6, 4)).sum().backward()
     assert layer.weight.grad is not None and layer.bias.grad is None
@@ -72,7 +66,7 @@ def test_parameters_and_hooks_stay():
     module, calls = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2))), []
     module[0].register_forward_pre_hook(lambda *_: calls.append(1))
     parameters = dict(module.named_parameters())
-    use_faster(module)
+    use_onednn(module)
     assert [type(each) for each in (module[0], module[1][0])] == [Linear, Linear]
     assert all(parameter is parameters[name] for name, parameter in module.named_parameters())
     module(torch.ones(3, 2))
@@ -88,7 +82,7 @@ def test_the_whole_model_has_them():
 
 def test_second_derivatives():
     theirs = nn.Linear(5, 7)
-    ours = ours_from(copy.deepcopy(theirs))
+    ours = Linear.sharing(copy.deepcopy(theirs))
     x, found = torch.randn(3, 4, 5), []
     for layer in (ours, theirs):
         given = [x.clone().requires_grad_(), *layer.parameters()]

@@ -29,7 +29,10 @@ def summary(corpus: Corpus, config: Path | None = None) -> str:
             share = counts["unknown"] / max(counts["pieces"], 1)
             warning = "warning: " if share > MANY_UNKNOWN else ""
             rows.append(f"{'':<41}{warning}{side}: {100 * share:.2f} % of the pieces are <unk>")
-    rows.append(f"  {made['dictionary']:,} symbols in the dictionary, binarised in {_short(corpus.bin)}")
+    rows += [
+        f"  {made['dictionary']:,} symbols in fairseq's dictionary",
+        f"  binarised in {_short(corpus.bin)}",
+    ]
     for split, count in text.get("pretraining", {}).items():
         rows.append(f"  {count:,} lines in {_short(corpus.pretraining / split)}")
     command = [*command_words("train"), _short(config.resolve())] if config else _next_command(corpus)
@@ -41,7 +44,8 @@ def _next_command(corpus: Corpus) -> list[str]:
     data = [] if corpus.folder.parent == DATA.resolve() else ["--data", _short(corpus.folder.parent)]
     for base in sorted(SHARED.glob("configs/*/base.yaml")):
         if f"  data: data/{corpus.name}/bin\n" in base.read_text(encoding="utf-8"):
-            path = str(base.with_name("alpha_entmax.yaml").relative_to(SHARED))
+            config = base.with_name("alpha_entmax.yaml")
+            path = str(config.relative_to(SHARED))
             return [*command_words("train"), path, *([f"task.data='{corpus.bin}'"] if data else [])]
     return [*command_words("prepare"), corpus.name, "--config", *data]
 

@@ -91,13 +91,17 @@ def filter_indices_by_size(
 
 
 def _described(task, dataset, long: list[int], limit: str) -> str:
-    """Name the sentences and the limit."""
+    """Name the sentences, and the length of the first."""
     subset = next((name for name, known in task.datasets.items() if known is dataset), None)
-    length = np.max(dataset.size(min(long)))
+    sizes = dataset.size(min(long))
+    length = str(sizes)
+    if isinstance(sizes, tuple):  # without references, the target's size is 0
+        length = f"{sizes[0]} source and {sizes[1]} target" if sizes[1] else f"{sizes[0]} source"
     if subset is None:  # interactive input or a call from Python, without line numbers
         return f"a sentence of the input has {length} tokens, more than {limit}"
     noun = "line" if isinstance(dataset, LanguagePairDataset) else "sample"
-    return f"{first_few(long, noun)} of {subset}, the first with {length} tokens: longer than {limit}"
+    are, first = "is" if len(long) == 1 else "are", f"{noun} {min(long) + 1} has {length}"
+    return f"{first_few(long, noun)} of {subset} {are} longer than {limit} tokens ({first})"
 
 
 @around(checkpoint_utils, "load_checkpoint")

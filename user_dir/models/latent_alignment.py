@@ -14,7 +14,7 @@ from ..attention.dense import attention_scores
 from ..entmax import entmax
 from ..errors import UserError
 from ..latent import log_mixture
-from .layers import AdaptivelySparseDecoder, linear, use_faster
+from .layers import AdaptivelySparseDecoder, linear, use_onednn
 from .settings import alpha_configs, described
 
 
@@ -58,7 +58,7 @@ class LatentAlignment(nn.Module):
             nn.init.xavier_uniform_(layer.weight)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
-        use_faster(self)
+        use_onednn(self)
         self.layer_norm = LayerNorm(embed_dim)
         self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
         self.has_constant_alpha = alpha is not None  # otherwise the model sets it

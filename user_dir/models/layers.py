@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase, TransformerEncoderBase
-from fairseq.modules import FairseqDropout
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
 from torch import Tensor, nn
@@ -29,30 +28,22 @@ class Linear(nn.Linear):
     oneDNN comes with PyTorch, which otherwise multiplies float32 matrices by MKL.
     """
 
+    @classmethod
+    def sharing(cls, layer: nn.Linear) -> Linear:
+        """The layer itself, which is of this class from now on."""
+        layer.__class__ = cls
+        return layer
+
     def forward(self, x: Tensor) -> Tensor:
         """(…, inputs) → (…, outputs)."""
         return linear(x, self.weight, self.bias)
 
 
-class Dropout(FairseqDropout):
-    """fairseq's dropout; on a CPU for which PyTorch has no fast one of MKL, 16 random bits decide, not 53."""
-
-    def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
-        """See fairseq; drops a share of p, rounded to 1/65,536."""
-        if x.device.type != "cpu" or not self.training or not 0 < self.p < 1 or processor_is("GenuineIntel"):
-            return super().forward(x, inplace)
-        bits = torch.empty(x.numel() // 4 + 1, dtype=torch.int64).random_(-(1 << 63), None).view(torch.int16)
-        keep = bits[: x.numel()].view(x.shape) >= round(self.p * (1 << 16)) - (1 << 15)
-        return x * keep.to(x.dtype).div_(1 - self.p)
-
-
-def use_faster(model: nn.Module) -> None:
-    """Make the linear layers of a model :class:`Linear`, and what drops out :class:`Dropout`."""
+def use_onednn(model: nn.Module) -> None:
+    """Make the linear layers of a model :class:`Linear`."""
     for module in model.modules():
         if type(module) is nn.Linear:
-            module.__class__ = Linear
-        elif type(module) is FairseqDropout:
-            module.__class__ = Dropout
+            Linear.sharing(module)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -87,21 +78,16 @@ def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 @functools.cache
-def processor_is(*words: str) -> bool:
-    """Whether Linux says all of this of the processor."""
-    cpuinfo = Path("/proc/cpuinfo")
-    return cpuinfo.is_file() and all(word in cpuinfo.read_text() for word in words)
-
-
-@functools.cache
 def prefers_onednn() -> bool:
     """Whether the processor is one of AMD's with AVX-512, of which MKL makes no use.
 
     oneDNN takes half (Zen 5) or .8 (Zen 4) of MKL's time. A training that is resumed must choose as before,
     because the two differ in the last digits.
     """
+    cpuinfo = Path("/proc/cpuinfo")
     there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    return there and processor_is("AuthenticAMD", "avx512f")
+    processor = cpuinfo.read_text() if there and cpuinfo.is_file() else ""
+    return "AuthenticAMD" in processor and "avx512f" in processor
 
 
 def suits_onednn(x: Tensor, weight: Tensor) -> bool:
@@ -221,8 +207,8 @@ def output_normalizer(args) -> OutputNormalizer:
 
 
 def _wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
-    """Use faster modules, activation checkpointing and sharding; the last two as in fairseq."""
-    use_faster(layer)
+    """Apply activation checkpointing and sharding, as fairseq's encoder and decoder do, and oneDNN."""
+    use_onednn(layer)
     if cfg.offload_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=True)
     elif cfg.checkpoint_activations:
@@ -295,7 +281,7 @@ class AdaptivelySparseDecoder(TransformerDecoderBase):
         """See fairseq."""
         super().build_output_projection(cfg, dictionary, embed_tokens)
         if self.output_projection is not None:  # as with adaptive softmax
-            use_faster(self.output_projection)
+            use_onednn(self.output_projection)
 
     def forward(
         self,

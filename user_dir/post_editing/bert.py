@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ..corpora.pieces import SEPARATOR, separator_of
 from ..errors import UserError
-from ..models.layers import AdaptivelySparseDecoder, AdaptivelySparseEncoder, use_faster
+from ..models.layers import AdaptivelySparseDecoder, AdaptivelySparseEncoder, Linear
 
 
 class SegmentedPositions(nn.Module):
@@ -114,8 +114,7 @@ class BertDecoder(AdaptivelySparseDecoder):
         """The output layer, with the embeddings as weight."""
         layer = nn.Linear(embed_tokens.embedding_dim, embed_tokens.num_embeddings)
         layer.weight = embed_tokens.weight
-        use_faster(layer)
-        self.output_projection = layer
+        self.output_projection = Linear.sharing(layer)
 
     def outputs(
         self,
