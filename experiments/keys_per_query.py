@@ -60,14 +60,10 @@ def train(model, tokenizer, examples, seed, updates, rate, callbacks=()) -> None
         warmup_steps=updates // 10,
         logging_steps=10,
         save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
         use_cpu=True,
     )
     collator = masking(tokenizer, seed)
-    trainer = Trainer(model, arguments, collator, examples, callbacks=[*callbacks])
-    trainer.remove_callback(transformers.PrinterCallback)
-    trainer.train()
+    Trainer(model, arguments, collator, examples, callbacks=[*callbacks]).train()
 
 
 @torch.no_grad()

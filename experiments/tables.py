@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable
@@ -69,7 +70,7 @@ def experiment_tables(results: list[dict]) -> str:
 
 
 def scores(tests: list[str], results: list[dict]) -> list[Column]:
-    """Loss, perplexity and support on validation, and the scores of each test set."""
+    """Loss, perplexity, support and keys per query on validation, and the scores of each test set."""
     metrics = {"BLEU": "bleu", "chrF": "chrf", "BLEU tok lc": "tokenized_bleu_lowercased"}
     if "uncorrected" in results[0]["evaluation"]["valid"]:  # post-editing
         metrics = {"TER": "ter", "BLEU": "bleu", "chrF": "chrf"}
@@ -77,14 +78,15 @@ def scores(tests: list[str], results: list[dict]) -> list[Column]:
         column("valid loss", ".3f", "validation", "loss"),
         column("valid ppl", ".2f", "validation", "ppl"),
         column("valid support", ".0f", "validation", "support"),
+        column("keys per query", ".2f", "keys_per_query"),
     ]
     if tests:
         columns.append(column("valid BLEU", ".2f", "evaluation", "valid", "bleu"))
     for name in tests or ["valid"]:
         for header, key in metrics.items():
             columns.append(column(f"{name} {header}", ".2f", "evaluation", name, key))
-    # of sparse outputs, and of languages with tokens
-    return with_figures(columns, ("support", "tok lc"), results)
+    # of sparse outputs, of later records, and of languages with tokens
+    return with_figures(columns, ("support", "keys per query", "tok lc"), results)
 
 
 def costs(tests: list[str], results: list[dict]) -> list[Column]:
@@ -122,8 +124,16 @@ def of_plan(plan: Path, patterns: list[str], folder: Path = RUNS, records: Path 
     _, runs = read_plan(plan, folder, patterns)
     for experiment in {run.experiment for run in runs}:
         unpack(experiment, folder, records)
-    results = [run.folder / "result.json" for run in runs]
-    return experiment_tables([read_json(path) for path in results if path.is_file()])
+    folders = [run.folder for run in runs if (run.folder / "result.json").is_file()]
+    return experiment_tables([{**read_json(at / "result.json"), **keys_per_query(at)} for at in folders])
+
+
+def keys_per_query(folder: Path) -> dict[str, float]:
+    """The mean over the heads of a run, if its statistics have them."""
+    statistics_file = folder / "average.heads.json"
+    heads = read_json(statistics_file)["heads"] if statistics_file.is_file() else []
+    keys = [head["keys_per_query"] for head in heads if "keys_per_query" in head]
+    return {"keys_per_query": statistics.fmean(keys)} if keys else {}
 
 
 def updated(page: str, run: Callable[[str], str]) -> str:

@@ -17,7 +17,7 @@ from user_dir.commands.options import run_command
 from user_dir.latent import Categories
 
 from .runs import main
-from .systems import Estimator, embed, generator, network
+from .systems import Estimator, generator, network
 
 FIGURE = ("success", "success %", 100, ".1f")
 
@@ -38,8 +38,10 @@ class Game(nn.Module):
         return self.sender(targets) / self.temperature
 
     def logits(self, symbols: Tensor, encoded: Tensor) -> Tensor:
-        """The receiver's scores (N, V) of candidates (N, V, C), given symbols."""
-        return (encoded @ embed(symbols, self.symbols).unsqueeze(2)).squeeze(2)
+        """The receiver's scores (N, V) of candidates (N, V, C), given symbols (N,) or, relaxed, (N, Z)."""
+        relaxed = symbols.is_floating_point()
+        embedded = symbols @ self.symbols if relaxed else self.symbols.index_select(0, symbols)
+        return (encoded @ embedded.unsqueeze(2)).squeeze(2)
 
 
 def rounds(settings: dict, batch: int, source: torch.Generator) -> tuple[Tensor, Tensor]:

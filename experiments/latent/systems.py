@@ -71,11 +71,6 @@ class Estimator(nn.Module):
         return losses, family.entropy(), calls / len(scores)
 
 
-def embed(choices: Tensor, weight: Tensor) -> Tensor:
-    """The rows of ``weight`` (n, C) for indices (N,), or their mixture for relaxed choices (N, n)."""
-    return choices @ weight if choices.is_floating_point() else weight.index_select(0, choices)
-
-
 def network(*sizes: int) -> nn.Sequential:
     """Linear layers with ReLU between them."""
     layers: list[nn.Module] = []

@@ -58,6 +58,19 @@ def test_seeds_are_averaged_and_systems_compared_in_order():
     assert "| 1.500" in rows[2]
 
 
+def test_keys_per_query_of_recorded_heads_stand_beside_the_loss(tmp_path):
+    path, folder = tmp_path / "mine.yaml", tmp_path / "mine" / "x-seed1"
+    path.write_text(json.dumps({"runs": [{"name": "x", "config": "c.yaml"}]}))
+    folder.mkdir(parents=True)
+    (folder / "result.json").write_text(json.dumps(result()))
+    assert "keys per query" not in tables.of_plan(path, [], tmp_path, tmp_path)
+    heads = [{"keys_per_query": keys} for keys in (2.0, 5.0)]
+    (folder / "average.heads.json").write_text(json.dumps({"heads": heads}))
+    header, _, row = tables.of_plan(path, [], tmp_path, tmp_path).split("\n")[2:5]
+    cells = dict(zip(*([cell.strip() for cell in line.split("|")] for line in (header, row))))
+    assert cells["keys per query"] == "3.50"
+
+
 def test_plans_are_read_in_order_with_overrides_of_all_runs(tmp_path):
     path = tmp_path / "mine.yaml"
     entry = {"name": "a", "config": "c.yaml", "overrides": ["x.y=1"], "seeds": [2, 1]}
