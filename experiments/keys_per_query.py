@@ -62,8 +62,7 @@ def train(model, tokenizer, examples, seed, updates, rate, callbacks=()) -> None
         save_strategy="no",
         use_cpu=True,
     )
-    collator = masking(tokenizer, seed)
-    Trainer(model, arguments, collator, examples, callbacks=[*callbacks]).train()
+    Trainer(model, arguments, masking(tokenizer, seed), examples, callbacks=[*callbacks]).train()
 
 
 @torch.no_grad()

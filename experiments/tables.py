@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import statistics
 import subprocess
 import sys
 from collections.abc import Callable
@@ -133,7 +132,7 @@ def keys_per_query(folder: Path) -> dict[str, float]:
     statistics_file = folder / "average.heads.json"
     heads = read_json(statistics_file)["heads"] if statistics_file.is_file() else []
     keys = [head["keys_per_query"] for head in heads if "keys_per_query" in head]
-    return {"keys_per_query": statistics.fmean(keys)} if keys else {}
+    return {"keys_per_query": sum(keys) / len(keys)} if keys else {}
 
 
 def updated(page: str, run: Callable[[str], str]) -> str:

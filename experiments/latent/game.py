@@ -39,9 +39,8 @@ class Game(nn.Module):
 
     def logits(self, symbols: Tensor, encoded: Tensor) -> Tensor:
         """The receiver's scores (N, V) of candidates (N, V, C), given symbols (N,) or, relaxed, (N, Z)."""
-        relaxed = symbols.is_floating_point()
-        embedded = symbols @ self.symbols if relaxed else self.symbols.index_select(0, symbols)
-        return (encoded @ embedded.unsqueeze(2)).squeeze(2)
+        sent = symbols @ self.symbols if symbols.is_floating_point() else self.symbols[symbols]
+        return (encoded @ sent.unsqueeze(2)).squeeze(2)
 
 
 def rounds(settings: dict, batch: int, source: torch.Generator) -> tuple[Tensor, Tensor]:

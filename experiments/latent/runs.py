@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,9 +60,11 @@ def record(plan: dict, name: str, rate: float, seed: int, folder: Path, train: T
     if path.is_file():
         return read_json(path)
     settings, system = plan["settings"], plan["systems"][name]
+    begin = time.perf_counter()
     torch.manual_seed(seed)
     results = train(settings, system, rate, seed)
     made = {"settings": settings, "system": system, "learning_rate": rate, "seed": seed, **results}
+    made["seconds"] = round(time.perf_counter() - begin, 1)
     write_json(path, made)
-    print(f"{path.stem}: validation {made['validation']:.4f}", flush=True)
+    print(f"{path.stem}: validation {made['validation']:.4f}, {made['seconds']:.0f} s", flush=True)
     return made
