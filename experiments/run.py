@@ -155,8 +155,7 @@ def average(run: Run) -> None:
         )
     else:
         words = ["--path", *paths[-run.plan.average :]]
-    output = run.folder / "average.pt"
-    call(run.folder / "log.txt", "scripts/average.py", *words, "--output", output)
+    call(run.folder / "log.txt", "scripts/average.py", *words, "--output", run.folder / "average.pt")
     for path in run.folder.glob("checkpoint*.pt"):
         path.unlink()
 
@@ -202,10 +201,9 @@ def make(run: Run) -> None:
     for side in ("source", "target"):  # of the model: training may have been restricted to short sentences
         if settings.get(f"max_{side}_positions"):
             validate += [f"--max-{side}-positions", settings[f"max_{side}_positions"]]
-    losses = json_lines(run.folder / "validate.log", "valid_loss")
-    if not losses:
+    if not json_lines(run.folder / "validate.log", "valid_loss"):
         call(run.folder / "validate.log", *validate)
-        losses = json_lines(run.folder / "validate.log", "valid_loss")
+    losses = json_lines(run.folder / "validate.log", "valid_loss")
     direction = task["source_lang"], task["target_lang"]
     parameters = load_model(checkpoint, corpus, direction, cpu=True)[0].parameters()
     names = [name for name in ("loss", "nll_loss", "ppl", "support") if f"valid_{name}" in losses[-1]]
@@ -230,7 +228,7 @@ def make(run: Run) -> None:
 
 
 def training_figures(folder: Path) -> dict:
-    """Updates, time and speed of training, from its log and its sessions.
+    """Updates, time, speed and, by epoch, validation losses of training, from its log and its sessions.
 
     ``tokens_per_second`` is the median over the log's intervals of target tokens per second of wall time,
     ``tokens_per_processor_second`` over the whole training. Times are None if a session was killed.
@@ -242,6 +240,7 @@ def training_figures(folder: Path) -> dict:
     for _, line in sorted(epochs.items()):
         tokens += float(line["train_wpb"]) * (int(line["train_num_updates"]) - updates)
         updates = int(line["train_num_updates"])
+    validations = {line["epoch"]: float(line["valid_loss"]) for line in lines if "valid_loss" in line}
     sessions = read_json(folder / "training.json")
     times: dict[str, float | None] = {"seconds": None, "processor_seconds": None}
     if all(sessions):  # none was killed
@@ -259,6 +258,7 @@ def training_figures(folder: Path) -> dict:
         "tokens": round(tokens),
         "tokens_per_second": statistics.median(speeds),
         "tokens_per_processor_second": processor and round(tokens / processor, 1),
+        "valid_losses": [loss for _, loss in sorted(validations.items())],
         **({"alignment": alignment} if alignment else {}),
     }
 

@@ -63,6 +63,7 @@ def test_an_interrupted_run_is_resumed_recorded_and_not_made_again(plan, small, 
     training = result["training"]
     assert training["updates"] == UPDATES and training["epochs"] == 3 and training["sessions"] == 1
     assert training["tokens_per_second"] > 0 and training["seconds"] > 0
+    assert len(training["valid_losses"]) == 3 and training["valid_losses"][-1] < training["valid_losses"][0]
     assert f"num. shared model params: {result['parameters']:,} " in (place / "training.log").read_text()
     assert (result["corpus"], result["direction"]) == ("mine", "de-en")
     assert result["validation"]["loss"] > 0.5 * result["validation"]["nll_loss"] > 0
