@@ -258,7 +258,7 @@ def training_figures(folder: Path) -> dict:
         "tokens": round(tokens),
         "tokens_per_second": statistics.median(speeds),
         "tokens_per_processor_second": processor and round(tokens / processor, 1),
-        "valid_losses": [loss for _, loss in sorted(validations.items())],
+        "valid_losses": list(validations.values()),
         **({"alignment": alignment} if alignment else {}),
     }
 
