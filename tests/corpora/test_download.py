@@ -14,7 +14,7 @@ from tiny import DESCRIPTION, GERMAN, lines
 
 from user_dir.corpora import load_corpus
 from user_dir.corpora.description import Download
-from user_dir.corpora.download import RawFiles, download, extract, sha256
+from user_dir.corpora.download import RawFiles, checksum, download, extract
 from user_dir.errors import UserError
 
 CONTENT = b"one line\nanother line\n" * 5000
@@ -95,7 +95,7 @@ def test_another_file_than_the_published_is_used_with_a_warning(data, raw, caplo
     with caplog.at_level(logging.WARNING):
         digests = RawFiles(load_corpus("tiny", data), raw).digests()
     assert "dev.de is not the published file" in caplog.text
-    assert digests["dev.de"] == sha256(raw / "dev.de")
+    assert digests["dev.de"] == checksum(raw / "dev.de", "sha256")
     assert (
         digests["train.de"]
         == hashlib.sha256("".join(f"{line}\n" for line in GERMAN * 10).encode()).hexdigest()

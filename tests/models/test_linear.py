@@ -23,7 +23,7 @@ def _by_onednn(monkeypatch):
 @pytest.mark.parametrize("bias", (True, False))
 def test_outputs_and_gradients(shape, bias):
     theirs = nn.Linear(5, 33, bias=bias)
-    ours = Linear.sharing(copy.deepcopy(theirs))
+    ours = use_onednn(copy.deepcopy(theirs))
     x = torch.randn(shape)
     results = []
     for layer in (ours, theirs):
@@ -36,7 +36,7 @@ def test_outputs_and_gradients(shape, bias):
 
 
 def test_it_is_used_where_it_fits(monkeypatch):
-    layer, calls = Linear.sharing(nn.Linear(5, 3)), []
+    layer, calls = use_onednn(nn.Linear(5, 3)), []
     multiply = linear.multiply
     monkeypatch.setattr(linear, "multiply", lambda *args: calls.append(args) or multiply(*args))
     layer(torch.ones(2, 5))
@@ -52,7 +52,7 @@ def test_it_is_used_where_it_fits(monkeypatch):
 
 
 def test_parts_of_the_gradient():
-    layer = Linear.sharing(nn.Linear(4, 3))
+    layer = use_onednn(nn.Linear(4, 3))
     layer.bias.requires_grad_(False)
     layer(torch.randn(6, 4)).sum().backward()
     assert layer.weight.grad is not None and layer.bias.grad is None
@@ -82,7 +82,7 @@ def test_the_whole_model_has_them():
 
 def test_second_derivatives():
     theirs = nn.Linear(5, 7)
-    ours = Linear.sharing(copy.deepcopy(theirs))
+    ours = use_onednn(copy.deepcopy(theirs))
     x, found = torch.randn(3, 4, 5), []
     for layer in (ours, theirs):
         given = [x.clone().requires_grad_(), *layer.parameters()]

@@ -32,7 +32,7 @@ from .words import Pieces
 
 BINS = 20
 TRANSLATIONS = "own translations"
-"""Name of the split of a model's own translations; splits of a corpus cannot have this name."""
+"""Name of the split of a model's own translations."""
 HEAD_COLUMNS = {
     "alpha": "α of the head",
     "density": "share of the possible query-key pairs with a weight above 0, mean over sentences",
@@ -170,9 +170,7 @@ def _measured(split: Split, facts: dict, texts: Sequence[str]) -> tuple[dict, li
 
     statistics = head_statistics(split, keep if texts else None)
     definitions = statistics.pop("measures")
-    attentions = split.model.attentions().items()
-    row_sums = {kind: layers[0].normalizer.row_sums for kind, layers in attentions if layers}
-    report = {**split.facts, **facts, "row_sums": row_sums, **statistics}
+    report = {**split.facts, **facts, **statistics}
     report["roles"] = assign_roles(report["heads"])
     report["measures"] = definitions
     return rounded(report), maps
@@ -189,7 +187,7 @@ def write_statistics(
     if maps is not None:
         source = split.corpus.text(split.subset, split.direction[0])
         texts = source.read_text(encoding="utf-8").split("\n")[:map_sentences]
-    report, sentences = _measured(split, {"bpe": "sentencepiece"}, texts)
+    report, sentences = _measured(split, {}, texts)
     if maps is not None:
         write_maps(maps, sentences)
     write_json(output, report)

@@ -69,7 +69,7 @@ def check_same_split(splits: dict[str, tuple[str | None, str | None]]) -> None:
     """Raise UserError unless all results, by their names, are of one split: corpus and subset."""
     if len(set(splits.values())) > 1:
         named = (f"{name} ({corpus}, {subset})" for name, (corpus, subset) in splits.items())
-        raise UserError(f"different splits cannot be combined: {' and '.join(named)}; see --subset")
+        raise UserError(f"different splits cannot be combined: {' and '.join(named)}")
 
 
 def check_models(models: Iterable[ModelAnalysis]) -> None:
@@ -89,7 +89,7 @@ def model_names(paths: Sequence[Path], names: Sequence[str] | None = None) -> li
         raise UserError(f"{len(names)} names were given with --name, but there are {len(paths)} models")
     doubled = [name for name in names if names.count(name) > 1]
     if doubled:
-        raise UserError(f"two models would both be called {doubled[0]!r}; tell them apart with --name")
+        raise UserError(f"two models would both be called {doubled[0]!r}")
     return names
 
 

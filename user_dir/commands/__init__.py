@@ -55,8 +55,8 @@ def _with_requirements(main) -> None:
     try:
         main()
     except ModuleNotFoundError as error:
-        extra = "fairseq" if error.name.startswith("fairseq") else "analysis"
+        named = (extra for extra in ("fairseq", "transformers") if error.name.startswith(extra))
         raise UserError(
             f"this command needs {error.name}, which is not installed: "
-            f"pip install 'adaptively-sparse[{extra}]'"
+            f"pip install 'adaptively-sparse[{next(named, 'analysis')}]'"
         ) from None

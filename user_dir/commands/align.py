@@ -24,8 +24,8 @@ def main(argv=None) -> None:
     parser.add("--query", str, f"{what} (default: output)", choices=("output", "input"), default="output")
     parser.add("--gold", Path, "gold alignments, a line per sentence: i-j sure, i?j possible, from 0")
     args = parser.parse_args(argv)
-    output = args.output or args.path.parent / "alignment" / f"{args.path.stem}-{args.subset}"
     split = opened_split(args)
+    output = args.output or args.path.parent / "alignment" / f"{args.path.stem}-{split.name}"
 
     from ..analysis.alignment import alignment_summary, read_gold, write_alignment
 

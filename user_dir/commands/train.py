@@ -22,7 +22,6 @@ from .options import Parser
 # fairseq's command, with the guards; one of its imports would have all libraries log at DEBUG.
 FAIRSEQ = "import logging; logging.basicConfig(level=logging.INFO); "
 FAIRSEQ += f"from fairseq_cli.hydra_train import cli_main; import {PLUGIN.name}.tasks; cli_main()"
-LOG, SHORT = "ADAPTIVELY_SPARSE_LOG", "short"  # see user_dir/guards/short_log.py
 
 
 def parse_args(argv=None) -> argparse.Namespace:
@@ -45,6 +44,7 @@ def main(argv=None) -> None:
     args = parse_args(argv)
 
     from ..config import training_command
+    from ..guards.short_log import SHORT, VARIABLE
 
     if not args.config.is_file() and (SHARED / args.config).is_file():
         args.config = SHARED / args.config  # one that comes with the package
@@ -52,7 +52,7 @@ def main(argv=None) -> None:
     if sys.stdout is not None:  # fairseq's log names α, too, which not every terminal can show
         environment["PYTHONIOENCODING"] = f"{sys.stdout.encoding}:backslashreplace"
     if not args.verbose:
-        environment[LOG] = SHORT
+        environment[VARIABLE] = SHORT
     module = command.index("-m")
     command[module : module + 2] = ["-c", FAIRSEQ]
     os.chdir(ROOT)

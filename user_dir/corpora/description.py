@@ -82,7 +82,7 @@ class Description(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     clean: Clean = Clean()
     normalise: dict[str, list[Step]] = {}  # by split, or EVERY
     tokenised: bool = False
-    case: Literal["from_translation"] | None = None  # of triplets, see translation/casing.py
+    case: Literal["from_translation"] | None = None  # of triplets, see post_editing/scoring.py
     downloads: dict[str, Download] = {}
     path: Path | None = None  # of the file; no value in it is a path
 

@@ -83,7 +83,7 @@ class RawFiles:
         path = self.path_of(name)
         if published is not None and not _is_published(path, published):
             logger.warning("warning: %s is not the published file; using it anyway", path)
-        return sha256(path)
+        return checksum(path, "sha256")
 
     def extract(self, folder: Path) -> None:
         """Extract the members that text is read from: archives → ``folder/ARCHIVE/MEMBER``."""
@@ -135,11 +135,6 @@ def checksum(path: Path, algorithm: str) -> str:
     except UNREADABLE as error:
         raise UserError(f"cannot read {path}: {error}") from None
     return digest.hexdigest()
-
-
-def sha256(path: Path) -> str:
-    """The SHA-256 of a file's content, as :func:`checksum` has it."""
-    return checksum(path, "sha256")
 
 
 def extract(archive: Path, members: set[str], folder: Path) -> None:

@@ -17,7 +17,7 @@ VARIANTS = {
     "entmax15": ("entmax15", "1.5-entmax in every head"),
     "alpha_entmax": ("entmax", "a learned α per head"),
 }
-SMALL, LARGE = 100_000, 1_000_000  # training pairs above which a larger model is worthwhile
+SMALL, LARGE = 100_000, 1_000_000  # training pairs that are worth a larger model, and less dropout
 FULL = 0.85  # the share of a batch that is not padding, on Multi30k and IWSLT
 TIMES = 1.2  # a translation in validation ends after so many pieces for each of its source, and some
 PER_VALIDATION = 100  # minimum number of updates

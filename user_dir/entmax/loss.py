@@ -43,7 +43,8 @@ def entmax_loss(
 
     Raises:
         ValueError: α or ``label_smoothing`` is out of range, shapes do not match, or the dtype of ``scores``
-            or ``target`` is wrong; on a CPU also if a target is out of range (the message names the value).
+            or ``target`` is wrong; on a CPU also if a target is out of range (at α = 1 torch's
+            IndexError).
 
     Implementations are selected as for :func:`~user_dir.entmax.entmax`, by ENTMAX_BACKEND.
 

@@ -1,8 +1,7 @@
 """Repairs of fairseq that an ordinary run of this plugin needs: else it is wrong, loses work or cannot start.
 
 A repair is a function that stands around one of fairseq's. :func:`around` marks it, and :func:`install` puts
-all of them in place. Nothing else in this package changes fairseq or PyTorch. docs/fairseq.md lists the
-repairs, and the faults of fairseq that are left as they are.
+all of them in place. docs/fairseq.md lists the repairs, and the faults of fairseq that are left as they are.
 """
 
 import functools

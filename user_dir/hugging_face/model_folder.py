@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..checkpoints import for_inference, load_checkpoint, model_name, num_updates, save_checkpoint
 from ..corpora import Corpus
-from ..corpora.download import sha256
+from ..corpora.download import checksum
 from ..errors import UserError
 from ..files import copy_file, markdown, read_json, write_text
 from ..translation.loading import MAX_LEN_B, translation_direction, translation_limit
@@ -86,7 +86,7 @@ def scores_of(checkpoint: Path) -> list[dict]:
     """What evaluate.py wrote of this checkpoint: in ``evaluation/CHECKPOINT`` or ``evaluation`` beside it."""
     folder = checkpoint.parent / "evaluation"
     files = [*sorted((folder / checkpoint.stem).glob("*.json")), *sorted(folder.glob("*.json"))]
-    digest = sha256(checkpoint)
+    digest = checksum(checkpoint, "sha256")
     return [scores for scores in map(read_json, files) if scores["checkpoint_sha256"] == digest]
 
 

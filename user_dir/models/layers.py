@@ -28,22 +28,17 @@ class Linear(nn.Linear):
     oneDNN comes with PyTorch, which otherwise multiplies float32 matrices by MKL.
     """
 
-    @classmethod
-    def sharing(cls, layer: nn.Linear) -> Linear:
-        """The layer itself, which is of this class from now on."""
-        layer.__class__ = cls
-        return layer
-
     def forward(self, x: Tensor) -> Tensor:
         """(…, inputs) → (…, outputs)."""
         return linear(x, self.weight, self.bias)
 
 
-def use_onednn(model: nn.Module) -> None:
-    """Make the linear layers of a model :class:`Linear`."""
+def use_onednn(model: nn.Module) -> nn.Module:
+    """Make the linear layers of a model :class:`Linear`; returns the model."""
     for module in model.modules():
         if type(module) is nn.Linear:
-            Linear.sharing(module)
+            module.__class__ = Linear
+    return model
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -72,7 +72,7 @@ class AttentionSettings:
     attention_backend: str = described(
         "auto",
         "implementation of attention: fused, a kernel for the device that does not store the weights "
-        "(refuses to run if there is none, or if it does not support the training settings; dense is "
+        "(refuses to run if there is none, or if it does not support the training settings; auto is "
         "used where weights are requested, as for alignments); dense, which stores the weights; auto, "
         "the faster one that is supported",
     )

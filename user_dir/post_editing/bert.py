@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ..corpora.pieces import SEPARATOR, separator_of
 from ..errors import UserError
-from ..models.layers import AdaptivelySparseDecoder, AdaptivelySparseEncoder, Linear
+from ..models.layers import AdaptivelySparseDecoder, AdaptivelySparseEncoder, use_onednn
 
 
 class SegmentedPositions(nn.Module):
@@ -114,7 +114,7 @@ class BertDecoder(AdaptivelySparseDecoder):
         """The output layer, with the embeddings as weight."""
         layer = nn.Linear(embed_tokens.embedding_dim, embed_tokens.num_embeddings)
         layer.weight = embed_tokens.weight
-        self.output_projection = Linear.sharing(layer)
+        self.output_projection = use_onednn(layer)
 
     def outputs(
         self,

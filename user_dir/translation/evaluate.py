@@ -12,7 +12,7 @@ from fairseq.dataclass.configs import DatasetConfig
 from tqdm import tqdm
 
 from ..corpora import Corpus
-from ..corpora.download import sha256
+from ..corpora.download import checksum
 from ..errors import UserError
 from ..files import write_json, write_text
 from .loading import check_lengths, load_split, penalise_new_pieces, too_long
@@ -81,7 +81,7 @@ class Evaluator:
         self.skip_long, self.int8 = skip_long, options.get("int8")
         self.translator = Translator([checkpoint], corpus, **options)
         (self.model,), self.task = self.translator.models, self.translator.task
-        self.about = {"checkpoint": str(checkpoint), "checkpoint_sha256": sha256(checkpoint)}
+        self.about = {"checkpoint": str(checkpoint), "checkpoint_sha256": checksum(checkpoint, "sha256")}
         self.about |= {"model": self.translator.names[0], "corpus": corpus.name}
 
     def load(self, name: str) -> ScoredSplit:

@@ -231,5 +231,5 @@ def check_lengths(
         long = np.flatnonzero((sizes[: len(lengths)] > limit) & (lengths > 0)).tolist()
         if long:
             have = f"{first_few(long)} of {subset}: up to {sizes[long].max()} {side} tokens"
-            raise UserError(f"{have}, but the model allows {limit}; see --skip-long")
+            raise UserError(f"{have}, but the model allows {limit}; evaluate has --skip-long")
     return lengths

@@ -27,21 +27,18 @@ class Normalizer(nn.Module):
         fused: whether the backends of attention compute it, fused kernels among them.
         searchable: whether our beam searches compute it (:mod:`~user_dir.decoding`): α-entmax or, if it has
             an :meth:`output_norm`, ReLA.
-        row_sums: what the weights of a query sum to: ``one``, ``zero or one``, or ``any`` number, as analyses
-            of heads check and note.
 
-    ``fused``, ``searchable`` and ``row_sums`` are not inherited: a subclass may compute something else.
+    ``fused`` and ``searchable`` are not inherited: a subclass may compute something else.
     """
 
     name = title = equation = source = ""
     alpha: float | None = 1.0
     fused = searchable = False
-    row_sums = "any"
 
     def __init_subclass__(cls, **options: object) -> None:
         """Do not inherit what is said of another class."""
         super().__init_subclass__(**options)
-        for name in ("fused", "searchable", "row_sums"):
+        for name in ("fused", "searchable"):
             if name not in vars(cls):
                 setattr(cls, name, getattr(Normalizer, name))
 

@@ -69,7 +69,6 @@ class FixedPatterns(Normalizer):
     name, title = "fixed", "fixed patterns"
     equation = "by position in up to seven encoder heads; softmax in at least one, and in the decoder"
     source = "[Raganato et al. 2020](https://arxiv.org/abs/2002.10260), section 3"
-    row_sums = "zero or one"
 
     def __init__(self, heads: int):
         super().__init__()
