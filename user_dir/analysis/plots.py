@@ -106,9 +106,10 @@ def alpha_trajectories(trajectories: Trajectories) -> Figure:
     """
     alphas = trajectories.alphas
     figure, panels = _panels([""], list(alphas), "updates", "α")
+    layers = max(values.shape[1] for values in alphas.values())
+    # From dark to light, uniform in greyscale too; the lightest is visible on white.
+    colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, layers))
     for axes, values in zip(panels[0], alphas.values()):
-        # From dark to light, uniform in greyscale too; the lightest is visible on white.
-        colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, values.shape[1]))
         for layer, head in np.ndindex(values.shape[1:]):
             label = f"layer {layer}" if head == 0 else None
             style = {"color": colours[layer], "linewidth": 0.9, "label": label}

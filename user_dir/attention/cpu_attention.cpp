@@ -520,7 +520,7 @@ class Attention {
     }
     packed_ = 1;
     for (int lane = 0; lane < lanes; ++lane) {
-      if (static_cast<T>(lane) >= rows_ || empty_[lane]) count_[lane] = 0;
+      if (lane >= rows_ || empty_[lane]) count_[lane] = 0;
       packed_ = std::max(packed_, count_[lane]);
     }
     const T out_of_reach = -2 / eps_[0];
@@ -747,9 +747,9 @@ void collect(std::vector<Support<T>>& support, T* weights, int32_t* keys) {
 
 }  // namespace
 
-// -------------------------------------------------------------------------------- what cpu_kernel.py calls, by ctypes
+// -------------------------------------------------------------------------------- what cpu.py calls, by ctypes
 
-// Numbers are those of _numbers() in cpu_kernel.py. forward puts into found: the number of weights saved with their
+// Numbers are those of _numbers() in cpu.py. forward puts into found: the number of weights saved with their
 // keys, and where they are until collect is called.
 
 #define ATTENTION_FOR(T, SUFFIX)                                                                                       \

@@ -183,7 +183,7 @@ class State:
             steps: how many positions there are.
             end: the symbol that ends a hypothesis.
             power: scores are divided by the length, with the end, to this power.
-            may_fail: a probability of 0 is one; otherwise it is that of a sentence whose scores are NaN.
+            may_fail: an ended one may have probability 0; otherwise its scores are NaN, and it is left out.
         """
         counts, end_steps, end_parents, end_totals = (
             ends[: len(self.sentences)].cpu()

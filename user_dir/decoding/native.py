@@ -55,7 +55,7 @@ Settings = structure(
     banned=POINTER,  # padding, then what no translation has unless it is prescribed, then the end
     bans=INTEGER,
 )
-"""What ``fairseq-generate`` was asked for; ``banned`` and ``bans`` are filled in by the engine."""
+"""What ``fairseq-generate`` was asked for; ``banned`` and ``bans`` are filled in by :func:`search`."""
 
 _Batch = structure(
     "Batch", symbols=POINTER, starts=POINTER, sentences=INTEGER, prefix=POINTER, prefix_length=INTEGER
@@ -92,6 +92,7 @@ def search(
     Raises:
         ValueError: no translation was found, because the model's scores are not finite; or a token or a
             length is none of the model's.
+        MemoryError: there is too little for so many sentences.
     """
     there = source.ne(settings.padding)
     tokens, lengths = source[there], there.sum(1)

@@ -148,7 +148,7 @@ class Passes {
     return most;
   }
 
-  // Multiply the queries of x by 1 + β (log n)^γ, where they see n keys; see attention/length_scaling.py.
+  // Multiply the queries of x by 1 + β (log n)^γ, where they see n keys; see models/length_scaling.py.
   void scale(const Heads<T>& heads, const T* x, int64_t width, T* queries, int64_t stride) {
     if (heads.scaling == nullptr) return;
     const int64_t rows = keys_.size(), head_dim = heads.width() / heads.count;

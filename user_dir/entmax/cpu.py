@@ -69,7 +69,7 @@ def _vector(alpha: Tensor, scores: Tensor, dim: int) -> tuple[Tensor, int]:
 
 
 def loss_forward(scores: Tensor, target: Tensor, settings: LossSettings) -> tuple[Tensor, Tensor, Tensor]:
-    """Losses, sizes of the support, and λ with Σ p for the backward; see ``reference``."""
+    """Losses, sizes of the support, and max z, λ and Σ p for the backward; see ``reference``."""
     results = new_loss_results(scores, target)
     _run_loss("loss_forward", scores, target, settings, *results)
     return results

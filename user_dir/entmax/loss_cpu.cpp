@@ -3,7 +3,7 @@
 // Forward: the scores that can get any weight at all are mostly few, whatever the length of the row. They are copied
 // to a buffer, on which Newton's method finds λ. The loss is the value of the dual at λ,
 //     λ + (Σ p^α − 1) / α,  with p^α = p u,
-// which is flat there: an error δ of λ changes it by δ² only. Per row, only λ and Σ p are kept.
+// which is flat there: an error δ of λ changes it by δ² only. Per row, only max z, λ and Σ p are kept.
 // Backward: one pass over the scores computes p again and writes the gradient; nothing else is stored.
 
 #include <ATen/Parallel.h>
@@ -227,7 +227,7 @@ void backward(const Problem<T>& problem, const Solution<T>* solutions, const T* 
 
 }  // namespace
 
-// ---------------------------------------------------------------------------- what loss_cpu.py calls, by ctypes
+// ---------------------------------------------------------------------------- what cpu.py calls, by ctypes
 
 #define ENTMAX_LOSS_FOR(T, SUFFIX)                                                                                  \
   extern "C" void entmax_loss_forward_##SUFFIX(const T* scores, const int64_t* targets, int64_t rows, int64_t n,    \

@@ -92,7 +92,7 @@ def _launch(resident, tiled, tensors: tuple[Tensor, ...], alpha: Tensor, repeat:
 
 
 def loss_forward(scores: Tensor, target: Tensor, settings: LossSettings) -> tuple[Tensor, Tensor, Tensor]:
-    """Losses, sizes of the support, and λ with Σ p for the backward; see ``reference``."""
+    """Losses, sizes of the support, and max z, λ and Σ p for the backward; see ``reference``."""
     results = new_loss_results(scores, target)
     _launch_loss(_loss_forward, (scores, target, *results), settings)
     return results
@@ -283,8 +283,8 @@ def _loaded(weights, grad, at, mask, eps, DTYPE: tl.constexpr):
 
 # ------------------------------------------------------------------------------------------ the loss
 #
-# One program per row, which it reads tile by tile at each step. The forward pass keeps λ and Σ p of a row,
-# from which the backward pass computes p again. The value of the loss is that of ``loss_cpu.cpp``.
+# One program per row, which it reads tile by tile at each step. The forward pass keeps max z, λ and Σ p of a
+# row, from which the backward pass computes p again. The value of the loss is that of ``loss_cpu.cpp``.
 
 
 @_kernel

@@ -29,15 +29,15 @@ def shapes_of(dataset, batches: Iterable[Sequence[int]]) -> list[Shape]:
     return choose(np.array(sizes, dtype=np.int64)) if sizes else []
 
 
-def choose(batches: np.ndarray, most: int = MOST_SHAPES, padding: float = MOST_PADDING) -> list[Shape]:
+def choose(batches: np.ndarray, most: int = MOST_SHAPES) -> list[Shape]:
     """Shapes for batches (N, 1 + sides), each of rows and lengths, smallest first.
 
     All batches begin in one box, whose largest sizes are its shape. The cut of a box that saves most padding
-    is made, until padding adds at most ``padding`` to the tokens or there are ``most`` boxes. Boxes that then
-    pad most are left out until it does; their batches fit a larger shape, or none.
+    is made, until padding adds at most MOST_PADDING to the tokens or there are ``most`` boxes. Boxes that
+    then pad most are left out until it does; their batches fit a larger shape, or none.
     """
     batches, counts = np.unique(batches, axis=0, return_counts=True)
-    allowed = padding * (counts * tokens(batches)).sum()
+    allowed = MOST_PADDING * (counts * tokens(batches)).sum()
     boxes = [Box(batches, counts)]
     while sum(box.padding for box in boxes) > allowed and len(boxes) < most:
         box = max(boxes, key=lambda box: box.saved)

@@ -168,7 +168,7 @@ def load_sparsified(auto_class: Any, folder: str, **options: Any) -> PreTrainedM
     Raises:
         ValueError: the model was saved without α's.
     """
-    config = AutoConfig.from_pretrained(folder)
+    config = AutoConfig.from_pretrained(folder, **options)
     settings = getattr(config, SETTINGS, None)
     if settings is None:
         raise ValueError(

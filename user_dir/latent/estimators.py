@@ -117,9 +117,8 @@ def dense(loss_function: LossFunction, family: Family, *inputs: Tensor) -> Tenso
 class RunningMean(nn.Module):
     """A baseline: the mean of the losses of past batches, forgetting exponentially; 0 before the first."""
 
-    def __init__(self, momentum: float = 0.9):
+    def __init__(self) -> None:
         super().__init__()
-        self.momentum = momentum
         self.mean: Tensor
         self.seen: Tensor
         self.register_buffer("mean", torch.zeros(()))
@@ -130,7 +129,7 @@ class RunningMean(nn.Module):
         if losses.numel() == 0:
             return
         mean = losses.detach().mean()
-        self.mean = torch.where(self.seen, self.momentum * self.mean + (1 - self.momentum) * mean, mean)
+        self.mean = torch.where(self.seen, 0.9 * self.mean + (1 - 0.9) * mean, mean)
         self.seen = torch.ones_like(self.seen)
 
 

@@ -32,8 +32,8 @@ def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tens
         rows: their number, R.
 
     Returns:
-        (R, V), float64 for float64 logits, else float32. A probability below the smallest normal number is
-        taken for that number. A row with a NaN, or with logits without a finite maximum, is NaN. Once
+        (R, V), float64 for float64 logits, else float32. A probability below 1e-37 (float64: 1e-300) is
+        taken for that. A row with a NaN, or with logits without a finite maximum, is NaN. Once
         differentiable in logits and weights.
 
     Raises:
@@ -72,7 +72,7 @@ def weighted_softmax(logits: Tensor, weights: Tensor) -> Tensor:
 
 
 def mixture_of(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tensor:
-    """The sum of each row's pairs (R, V), at least the smallest normal number."""
+    """The sum of each row's pairs (R, V), at least 1e-37 (float64: 1e-300)."""
     weighted = weighted_softmax(logits, weights)
     total = torch.zeros(rows, logits.size(1), dtype=logits.dtype, device=logits.device)
     return total.index_add_(0, row, weighted).clamp_min_(1e-37 if total.dtype == torch.float32 else 1e-300)

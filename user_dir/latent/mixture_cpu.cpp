@@ -131,7 +131,7 @@ void backward(const Problem<T>& problem, const T* pairs, const T* mixture, const
 
 }  // namespace
 
-// ------------------------------------------------------------------------- what mixture_cpu.py calls, by ctypes
+// ------------------------------------------------------------------------- what mixture.py calls, by ctypes
 
 #define LATENT_MIXTURE_FOR(T, SUFFIX)                                                                              \
   extern "C" void latent_mixture_forward_##SUFFIX(const T* logits, const T* weights, const int64_t* first,         \

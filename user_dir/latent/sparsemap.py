@@ -29,7 +29,7 @@ def sparsemap(
         scores: x (B, P), finite: the scores of the parts of a structure.
         oracle: from scores (P,) in float64 to the best structure, a vector (P,) of 0 and 1.
         unregularised: how many of the last parts, such as transitions, are left out of the norm.
-        max_iterations: calls of the oracle per example, by default 10 P + 100; an example that needs more is
+        max_iterations: steps per example, by default 10 P + 100; an example that needs more is
             not certified.
 
     Returns:

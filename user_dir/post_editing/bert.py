@@ -104,8 +104,8 @@ class BertDecoder(AdaptivelySparseDecoder):
     source nor in the machine translation (Lopes et al. 2019, aclanthology.org/W19-5413), except ``</s>``.
     """
 
-    def __init__(self, cfg, dictionary, embed_tokens, no_encoder_attn=False):
-        super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn)
+    def __init__(self, cfg, dictionary, embed_tokens):
+        super().__init__(cfg, dictionary, embed_tokens)
         self.embed_positions = SegmentedPositions(cfg, embed_tokens)
         self.new_piece_penalty = 0.0
         self.eos = dictionary.eos()
@@ -120,12 +120,12 @@ class BertDecoder(AdaptivelySparseDecoder):
         self,
         x: Tensor,
         extra: dict[str, list[Tensor | None]],
-        encoder_out: dict[str, list[Tensor]] | None,
+        encoder_out: dict[str, list[Tensor]],
         incremental_state: dict[str, dict[str, Tensor | None]] | None,
     ) -> Tensor:
         """See the base class."""
         x = self.output_layer(x)
-        if self.new_piece_penalty > 0 and not self.training and encoder_out is not None:
+        if self.new_piece_penalty > 0 and not self.training:
             x = x - self.new_piece_penalty * self.is_new(x, encoder_out["src_tokens"][0])
         return x
 

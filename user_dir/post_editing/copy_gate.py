@@ -55,7 +55,7 @@ class CopyGate(nn.Module):
     again and again. The gate reads the decoder state and what the pointer would copy; a second gate, which
     reads the encoder's output at the separator, may leave the whole sentence alone.
 
-    An untrained one copies with probability 1, token by token: it repeats the machine translation.
+    With α above 1, an untrained one copies with probability 1, token by token: it repeats the translation.
 
     Args:
         embed_dim: C.

@@ -12,7 +12,7 @@ function ticks(low, high, count = 5) {
 }
 
 // A frame with axes. x and y: {low, high, label, ticks?}. Add marks to .plot, positioned by .sx and .sy.
-function frame({ label, x, y, format = String }) {
+function frame({ label, x, y }) {
   const { width, height, left, right, top, bottom } = SIZE;
   const sx = (value) => left + ((value - x.low) / (x.high - x.low)) * (width - left - right);
   const sy = (value) => height - bottom - ((value - y.low) / (y.high - y.low)) * (height - top - bottom);
@@ -21,7 +21,7 @@ function frame({ label, x, y, format = String }) {
     svg("g", { class: "axis", "aria-hidden": "true" },
       (y.ticks ?? ticks(y.low, y.high)).map((value) => [
         svg("line", { class: "grid", x1: left, x2: width - right, y1: sy(value), y2: sy(value) }),
-        svg("text", { x: left - 7, y: sy(value) + 3.5, "text-anchor": "end" }, format(value)),
+        svg("text", { x: left - 7, y: sy(value) + 3.5, "text-anchor": "end" }, String(value)),
       ]),
       svg("line", { class: "base", x1: left, x2: width - right, y1: sy(y.low), y2: sy(y.low) }),
       (x.ticks ?? ticks(x.low, x.high)).map((value) =>
@@ -65,10 +65,10 @@ function panels(types, draw) {
 // Panels with their legend, if any, and buttons that save them.
 const figure = (name, all, key) => [all, key, savers(name, { draw: () => composed(all, key) })];
 
-function legend(names, className, mark) {
+function legend(names, mark) {
   return html("ul", { class: "legend" }, names.map((name, index) =>
     html("li", {},
-      svg("svg", { viewBox: "0 0 28 12", "aria-hidden": "true" }, mark(index, `${className}-${index % 6}`)), name)));
+      svg("svg", { viewBox: "0 0 28 12", "aria-hidden": "true" }, mark(index, `model-${index % 6}`)), name)));
 }
 
 const lineMark = (index, name) => svg("line", { class: `line ${name}`, x1: 0, x2: 28, y1: 6, y2: 6 });

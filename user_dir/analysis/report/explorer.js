@@ -331,9 +331,9 @@ function explorer(data) {
 
   // Store the choice in the page's URL, so that it can be shared or bookmarked.
   function remember() {
-    const heads = sides.map((side) => side.chosen(state.type)).filter(Boolean).map(placeText);
+    const heads = sides.map((side) => side.chosen(state.type)).map((head) => (head ? placeText(head) : ""));
     const values = {
-      sentence: state.sentence, attention: state.type, head: state.linked ? heads[0] : heads.join(","),
+      sentence: state.sentence, attention: state.type, head: state.linked ? heads.find(Boolean) : heads.join(","),
       token: state.query[AXES[state.type].queries], ...(state.words && { words: 1 }),
     };
     history.replaceState(null, "", `#explorer?${new URLSearchParams(values)}`);

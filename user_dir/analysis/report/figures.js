@@ -21,9 +21,8 @@ function alphaScale(data) {
 function trajectoryChart(model, type, scale, choose) {
   const { updates, heads } = model.trajectories;
   const rows = heads.filter((row) => row.attention === type.key);
-  const layers = 1 + Math.max(...rows.map((row) => row.layer));
+  const layers = 1 + Math.max(...heads.map((row) => row.layer));
   const chart = frame({
-    label: `α of the ${rows.length} heads of ${type.title} over updates`,
     x: { low: updates[0], high: updates[updates.length - 1], label: "updates" },
     y: scale,
   });
@@ -176,7 +175,7 @@ function alphaHistograms(data) {
 }
 
 const modelLegend = (data, mark) =>
-  data.models.length > 1 ? legend(data.models.map((model) => model.name), "model", mark) : null;
+  data.models.length > 1 ? legend(data.models.map((model) => model.name), mark) : null;
 
 function densityHistograms(data) {
   const sharesOfType = (type) => data.models.map((model) => {

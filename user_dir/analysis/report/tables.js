@@ -107,9 +107,9 @@ function heads(data, choose) {
       return header;
     });
     const caption = `Every head of ${model.name}`;
-    // Drawn when first opened, because it is long.
     const values = () => [["attention", "layer", "head", ...measures, "roles"], ...model.heads.map((row) =>
       [row.attention, row.layer, row.head, ...measures.map((name) => row[name]), (row.roles ?? []).join("; ")])];
+    // Drawn when first opened, because it is long.
     return html("details", { ontoggle: () => body.hasChildNodes() || draw() }, html("summary", {}, caption),
       savers(caption, { table: values }),
       html("div", { class: "scroll tall", tabindex: 0, role: "group", "aria-label": caption },
