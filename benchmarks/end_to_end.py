@@ -197,7 +197,7 @@ def time_translation(
     softmax = trainers[SOFTMAX.name]
     for kind in ("float16",) if softmax.cuda else ("float32", "int8"):
         systems[f"CTranslate2, softmax, {kind}"] = ctranslate2_of(softmax.model, task, beam, kind)
-        if importlib.util.find_spec("_pymarian") and not softmax.cuda:
+        if importlib.util.find_spec("_pymarian") and not softmax.cuda and torch.get_num_threads() == 1:
             systems[f"Marian, softmax, {kind}"] = marian_of(softmax.model, task, beam, kind)
 
     def translate(system: Callable[[dict, int], list[int]]) -> None:
@@ -279,8 +279,8 @@ def marian_of(model, task, beam: int, kind: str) -> Callable[[dict, int], list[i
     values = dict(np.load(f"{folder}/model.npz"))
     values["decoder_ff_logit_out_b"][0, 0] = -1e9  # of the end of a translation, which comes by its length
     np.savez(f"{folder}/model.npz", **values)
-    flags = f"convert --from {folder}/model.npz --to {folder}/model.bin --gemm-type "
-    _pymarian.main((flags + kind.replace("int8", "intgemm8avx2")).split())
+    kind = kind.replace("int8", f"intgemm8{torch.backends.cpu.get_cpu_capability().lower()}")
+    _pymarian.main(f"convert --from {folder}/model.npz --to {folder}/model.bin --gemm-type {kind}".split())
     common += f" --models {folder}/model.bin --beam-size {beam} --mini-batch 10000 --maxi-batch 1"
 
     @functools.cache

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests and measures everything that needs a GPU, the most important first, within nine minutes:
+# Tests and measures everything that needs a GPU, the most important first, within thirteen minutes:
 #
 #     benchmarks/gpu.sh                # or some sections: benchmarks/gpu.sh attention tests
 #

@@ -1,6 +1,6 @@
 #!/bin/bash
 # fairseq: with --num-workers 1 (the default), a masked language model sees the same masks in every epoch.
-set -eu
+set -euo pipefail
 FOLDER=$(mktemp -d); trap 'rm -rf "$FOLDER"' EXIT
 python3 -m venv "$FOLDER/venv"
 "$FOLDER/venv/bin/pip" install -q --disable-pip-version-check fairseq-fixed==0.12.3.1 torch==2.13.0 "setuptools<82"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # fairseq: the task masked_lm masks <s>, </s> and separators like words, and counts them in its perplexity.
-set -eu
+set -euo pipefail
 FOLDER=$(mktemp -d); trap 'rm -rf "$FOLDER"' EXIT
 python3 -m venv "$FOLDER/venv"
 "$FOLDER/venv/bin/pip" install -q --disable-pip-version-check fairseq-fixed==0.12.3.1 torch==2.13.0 transformers==5.23.0 "setuptools<82"

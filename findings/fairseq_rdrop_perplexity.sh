@@ -1,6 +1,6 @@
 #!/bin/bash
 # fairseq: with the criterion of R-Drop, logged losses are those of two passes, and perplexity is squared, in validation as well.
-set -eu
+set -euo pipefail
 FOLDER=$(mktemp -d); trap 'rm -rf "$FOLDER"' EXIT
 python3 -m venv "$FOLDER/venv"
 "$FOLDER/venv/bin/pip" install -q --disable-pip-version-check fairseq-fixed==0.12.3.1 torch==2.13.0 "setuptools<82"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # onnxscript: torch.onnx.export removes additions of 1e-8, such as the ε of an RMS norm, and multiplications by 1.000009.
-set -eu
+set -euo pipefail
 FOLDER=$(mktemp -d); trap 'rm -rf "$FOLDER"' EXIT
 python3 -m venv "$FOLDER/venv"
 "$FOLDER/venv/bin/pip" install -q --disable-pip-version-check torch==2.13.0 onnxscript==0.7.2 onnxruntime==1.32.0 numpy

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from examples import sentence, statistics, write_maps, write_statistics
-from helpers import batch, build, build_language_model, dictionary
+from helpers import batch, build, build_language_model, cells_of, dictionary
 
 from user_dir.analysis.importance import write_importance
 from user_dir.analysis.maps import SIDES, read_map, read_maps
@@ -181,11 +181,7 @@ def test_systems_are_summarised_over_their_seeds():
         "diversity": pytest.approx(0.2),
     }
     other = {kind: {**values, "density_mean": values["density_mean"] / 2} for kind, values in found.items()}
-    cells = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in comparison_table({"ours": [found, other]}).splitlines()[2:]
-    ]
-    assert cells == [
+    assert cells_of(comparison_table({"ours": [found, other]}))[2:] == [
         ["ours", "encoder_self", "2", "4", "1.375", "1.00–1.75", "0.750 ± 0.354", "0.950", "0.200"],
         ["ours", "decoder_context", "2", "4", "1.375", "1.00–1.75", "0.188 ± 0.088", "0.500", ""],
     ]

@@ -206,9 +206,7 @@ def test_real_tiles_of_causal_rows(length, dtype):
 
 # From ε = 2⁻⁸ to ½, Halley's method finds λ; 1 / 0.49999997 rounds to 2, and ½ needs no powers.
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "width, long", ((0.3, True), *(pytest.param(w, False, marks=pytest.mark.nightly) for w in (0.0, 8.0)))
-)
+@pytest.mark.parametrize("width, long", ((0.3, True), (0.0, False), (8.0, False)))
 def test_any_alpha_in_half_precision(width, long, request):
     if long:
         request.getfixturevalue("small_tiles")
@@ -269,9 +267,9 @@ def poisoned(x):
     "slots, causal, dtype",
     (
         (2, True, torch.bfloat16),
-        pytest.param(64, False, torch.float32, marks=pytest.mark.nightly),
-        pytest.param(64, True, torch.float16, marks=pytest.mark.nightly),
-        pytest.param(2, False, torch.float32, marks=pytest.mark.nightly),
+        (64, False, torch.float32),
+        (64, True, torch.float16),
+        (2, False, torch.float32),
     ),
 )
 def test_tiles_without_weights_are_not_loaded(small_tiles, monkeypatch, slots, causal, dtype):

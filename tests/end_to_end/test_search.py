@@ -99,8 +99,8 @@ def lines(output: str, letter: str) -> list[tuple[int, str]]:
     return sorted(((int(number), text) for number, text in found), key=lambda line: line[0])
 
 
-def numbers(output: str, letter: str = "P") -> list[torch.Tensor]:
-    return [torch.tensor([float(x) for x in text.split()]) for _, text in lines(output, letter)]
+def numbers(output: str) -> list[torch.Tensor]:
+    return [torch.tensor([float(x) for x in text.split()]) for _, text in lines(output, "P")]
 
 
 def assert_same(left: list[torch.Tensor], right: list[torch.Tensor], tolerance: float = ROUNDED) -> None:

@@ -30,11 +30,6 @@ def forward(scores, alpha, dim=-1):
     return kernels.entmax_forward(*on_device(scores, alpha), dim).cpu()
 
 
-def backward(weights, alpha, grad, dim=-1, need_alpha=True):
-    dz, da = kernels.entmax_backward(*on_device(weights, alpha, grad), dim, need_alpha)
-    return dz.cpu(), da if da is None else da.cpu()
-
-
 @pytest.mark.parametrize("value", (0.5, -1.0, INF, -INF, float("nan")))
 def test_alpha_out_of_range_gives_nan(value):
     # Raising an error would synchronise with the device at every call.

@@ -39,7 +39,7 @@ def _as_on_a_gpu(monkeypatch):
     monkeypatch.setattr("user_dir.attention.triton.passes_check", lambda *given, **options: True)
 
 
-def model_and_update(arch, flags="", criterion=None):
+def model_and_update(arch, flags=""):
     """A small model in training; and a function: loss and gradients of a batch with padding."""
     editing = arch.startswith((EDITOR, MASKED_LM))
     task = editing_task() if editing else translation_task()

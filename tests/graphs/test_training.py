@@ -60,9 +60,7 @@ def test_a_shape_has_more_rows_than_a_batch(train, monkeypatch):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "flags", ["--fp16 --fp16-no-flatten-grads", pytest.param("--bf16", marks=pytest.mark.nightly)]
-)
+@pytest.mark.parametrize("flags", ["--fp16 --fp16-no-flatten-grads", "--bf16"])
 def test_half_precision(train, plain, flags):
     """In float16 with a loss scale that changes every second update."""
     flags += " --fp16-scale-window 2 --fp16-init-scale 4"
@@ -137,7 +135,7 @@ def test_updates_in_which_the_host_sets_alpha(train, plain, flags, until, caplog
         ("--amp", "--fp16"),
     ],
 )
-def test_what_cannot_be_replayed_is_said(data, monkeypatch, caplog, flags, word):
+def test_what_cannot_be_replayed_is_said(data, caplog, flags, word):
     with pytest.raises(SystemExit) as stopped:
         Training(data, f"{flags} --cuda-graphs on").run(1)
     assert word in str(stopped.value.code) and "--cuda-graphs" in str(stopped.value.code)
@@ -220,7 +218,7 @@ def test_an_update_that_cannot_be_recorded_ends_or_is_computed_as_before(train, 
 
 
 @pytest.mark.nightly
-def test_validation_gets_the_memory_of_graphs(train, data, caplog):
+def test_validation_gets_the_memory_of_graphs(train, caplog):
     here = train(6)
     assert here.graphs.replays
     (sample,) = list(here.trainer.get_valid_iterator("valid").next_epoch_itr(shuffle=False))[:1]

@@ -14,7 +14,7 @@ WEIGHTS = torch.tensor([1.0, 0.5, 0.5, 1.0])
 
 
 def trained(flags: str, **options):
-    """The alignment loss of a batch, and whether all gradients are finite; by fairseq alone."""
+    """The alignment loss of a batch, and whether all gradients are finite."""
     torch.manual_seed(1)
     task = SimpleNamespace(target_dictionary=dictionary())
     criterion, model = Criterion(task, False, 0.1, 0.05), build(flags).train()

@@ -235,10 +235,11 @@ def translation_task(subset: str) -> TranslationTask:
     return task
 
 
-def batches(limit=(9, 9), subset="test", dataset=None, **settings):
+def batches(limit=(9, 9), subset="test", **settings):
     task = translation_task(subset)
-    dataset = dataset or task.dataset(subset)
-    return task.get_batch_iterator(dataset, max_positions=limit, **{"max_tokens": 100, **settings})
+    return task.get_batch_iterator(
+        task.dataset(subset), max_positions=limit, **{"max_tokens": 100, **settings}
+    )
 
 
 @pytest.mark.parametrize(

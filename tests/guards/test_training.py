@@ -141,6 +141,7 @@ def test_batches_are_prepared_no_longer_than_the_run_lasts(room):
 
 def test_a_loop_that_is_left_ends_what_prepares_its_batches():
     """A validation within a training, whose own batches go on."""
+    end_prefetching()  # of tests before, in this process
 
     def batches():
         return CountingIterator(BufferedIterator(2, Batches()))

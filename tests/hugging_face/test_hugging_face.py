@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq import models
 from helpers import SMALL, build, entmax_oracle, parse, translation_task
-from tiny_model import tiny_corpus
+from tiny_splits import described
 
 from user_dir.entmax import entmax
 from user_dir.errors import UserError
@@ -45,10 +45,10 @@ def test_models_that_are_refused(flags):
 
 
 def test_corpora_that_are_refused(tmp_path):
-    assert hugging_face.unsupported_corpus(tiny_corpus(tmp_path / "plain")) is None
-    lower = tiny_corpus(tmp_path / "lower", "normalise: {every: [lower_case]}")
+    assert hugging_face.unsupported_corpus(described(tmp_path / "plain")) is None
+    lower = described(tmp_path / "lower", "normalise: {every: [lower_case]}")
     assert "lower_case" in hugging_face.unsupported_corpus(lower)
-    identity = tiny_corpus(tmp_path / "identity", "normalization: identity")
+    identity = described(tmp_path / "identity", "normalization: identity")
     assert "identity" in hugging_face.unsupported_corpus(identity)
 
 

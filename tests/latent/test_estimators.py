@@ -22,7 +22,7 @@ FAMILIES = {"categories": Categories, "bits": Bits}
 DRAWS = 20_000
 
 
-def problem(family):
+def problem():
     """Scores (1, 4), and a loss of choices (and an input that shifts it)."""
     generator = torch.Generator().manual_seed(3)
     scores = torch.randn(1, 4, generator=generator, dtype=torch.float64)
@@ -65,7 +65,7 @@ def baseline():
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("estimator", UNBIASED)
 def test_the_mean_gradient_is_exact(estimator, family):
-    scores, loss = problem(family)
+    scores, loss = problem()
     exact = enumerated(family, scores.requires_grad_(), loss)
     (expected,) = torch.autograd.grad(exact, scores)
     draws = scores.detach().expand(DRAWS, -1).clone().requires_grad_()
@@ -80,7 +80,7 @@ def test_the_mean_gradient_is_exact(estimator, family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_straight_through_samples_exactly(family):
-    scores, loss = problem(family)
+    scores, loss = problem()
 
     def on_vectors(choices, inputs):
         if family == "categories":

@@ -30,7 +30,7 @@ def masked_lm(flags: str = "", seed: int = 1):
 
 
 def sample_of(data):
-    """A batch of fairseq's own task; with numpy 2 only if ``guards/numpy_long.py`` is at work."""
+    """A batch of fairseq's own task; with numpy 2 only if the guards are at work."""
     task = MaskedLMTask.setup_task(
         MaskedLMConfig(data=str(data), tokens_per_sample=40, sample_break_mode="eos", seed=1, mask_prob=0.3)
     )

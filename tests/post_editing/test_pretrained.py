@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from editors import SYMBOLS, build, dictionary, task
-from helpers import checkpoint_state
+from helpers import Runs, checkpoint_state
 
 from user_dir.errors import UserError
 from user_dir.post_editing.pretrained import start_bert
@@ -147,11 +147,6 @@ def test_a_random_decoder_has_only_the_embeddings_of_the_bert(folder):
         assert layer.self_attn_layer_norm.eps == 1e-3
 
 
-class Code:
-    def __reduce__(self):
-        return print, ("run",)
-
-
 def missing(folder: Path) -> None:
     as_pickle(folder, lambda name: name.replace("layer.1.output.dense.weight", "elsewhere"))
 
@@ -169,7 +164,7 @@ def test_what_is_no_whole_bert_is_refused(folder, damage):
 
 def test_weights_run_no_code(folder, capsys):
     (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"a": Code()}))
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"a": Runs(print, "run")}))
     with pytest.raises(pickle.UnpicklingError):
         ours(folder)
     assert "run" not in capsys.readouterr().out

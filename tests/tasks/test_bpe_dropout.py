@@ -86,7 +86,7 @@ def test_seed_epoch_and_sentence_decide_alone(pairs, model, words):
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_epochs_of_a_training_are_segmented_anew(pairs, model, words, workers):
-    """Also by fairseq's workers, which keep the first epoch without the guard epochs-in-workers."""
+    """Also by fairseq's workers, which without the guards keep the first epoch."""
     dataset = with_dropout(pairs, model, words)
     batches = EpochBatchIterator(
         dataset, dataset.collater, [[0], [1], [2]], num_workers=workers, reuse_dataloader=True

@@ -18,7 +18,7 @@ def criterion(label_smoothing=0.0, sentence_avg=False):
     return EntmaxLossCriterion(task, sentence_avg, label_smoothing)
 
 
-def sample(target=None):
+def sample():
     given = batch()
     target = given.pop("target")
     tokens = int((target != dictionary().pad()).sum())

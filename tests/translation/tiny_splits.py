@@ -30,11 +30,11 @@ def dictionary() -> Dictionary:
     return words
 
 
-def described(folder: Path, *lines: str, languages: str = "de, en") -> Corpus:
+def described(folder: Path, *lines: str) -> Corpus:
     """A corpus with a YAML description, extended by ``lines``; it has no files."""
     path = folder / "mine" / "corpus.yaml"
     path.parent.mkdir(parents=True)
-    head = f"title: mine\nlanguages: [{languages}]\nvocabulary_size: 200\n{SPLITS}"
+    head = f"title: mine\nlanguages: [de, en]\nvocabulary_size: 200\n{SPLITS}"
     path.write_text(head + "".join(line + "\n" for line in lines))
     return load_corpus("mine", folder)
 
