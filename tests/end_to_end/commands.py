@@ -14,7 +14,7 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-from forks import ROOT, Forks, environment, forks
+from forks import ROOT, environment, forks
 
 from user_dir.checkpoints import load_checkpoint, save_checkpoint
 from user_dir.config import training_command
@@ -32,16 +32,6 @@ def run(*command, check=True, cwd=ROOT, timeout=600) -> subprocess.CompletedProc
     words = [str(word) for word in command]
     options = {"cwd": cwd, "env": environment(), "timeout": timeout}
     return checked(subprocess.run(words, capture_output=True, text=True, **options), check)
-
-
-def wait_for_line(program: Forks, log: Path) -> None:
-    """Wait until the α log of a training changes."""
-
-    def size():
-        return log.stat().st_size if log.exists() else 0
-
-    before = size()
-    program.wait_until(lambda: size() != before)
 
 
 def fairseq(command: str, *flags, check=True, **options) -> subprocess.CompletedProcess:

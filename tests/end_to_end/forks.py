@@ -22,9 +22,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,12 +77,6 @@ class Forks:
     def running(self, timeout: float = 0) -> bool:
         """Whether the program runs, and still does after ``timeout`` seconds."""
         return not select.select([self.answers], [], [], timeout)[0]
-
-    def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition holds, polling every three milliseconds."""
-        while not condition():
-            assert self.running(), "it ended before: " + Path(self.files[2]).read_text()[-3000:]
-            time.sleep(0.003)
 
     def kill(self, number: int) -> subprocess.CompletedProcess:
         """Send a signal and wait for the program's end."""

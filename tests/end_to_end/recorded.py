@@ -1,9 +1,9 @@
-"""A training that records which sentences each of its updates saw.
+"""A training that records which sentences each of its updates saw, and may be killed after one of them.
 
 usage: recorded.py LOG WORKERS TRAIN ARGUMENT…
 TRAIN is a module of fairseq's, or scripts/train.py. LOG gets a line of JSON for each update and worker: rank,
 epoch, number of the update, numbers of the sentences. Several workers are forks of this process, with the
-variables that torchrun gives them; they die with worker 0.
+variables that torchrun gives them; they die with worker 0, which KILLED_AT=UPDATE has kill itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import socket
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+RECORDER = Path(__file__).resolve()
+ROOT = RECORDER.parents[2]
 
 
 def read_record(path: Path) -> dict[int, dict[int, tuple[int, list[int]]]]:
@@ -45,6 +46,8 @@ def record(path: str) -> None:
         sentences = [number for sample in samples if sample for number in sample["id"].tolist()]
         line = [self.data_parallel_rank, self.noted_epoch, self.get_num_updates(), sentences]
         os.write(file, json.dumps(line).encode() + b"\n")
+        if self.data_parallel_rank == 0 and os.environ.get("KILLED_AT") == str(self.get_num_updates()):
+            os.kill(os.getpid(), signal.SIGKILL)
         return logged
 
     Trainer.begin_epoch, Trainer.train_step = begin_and_note, step_and_record

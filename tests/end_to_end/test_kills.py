@@ -8,8 +8,7 @@ import sys
 
 import pytest
 from commands import ROOT, forks, lines, run
-from forks import Forks
-from recorded import read_record
+from recorded import RECORDER, read_record
 from same_training import assert_same_training, same_config, same_flags
 
 from user_dir.checkpoints import load_checkpoint
@@ -17,15 +16,12 @@ from user_dir.checkpoints import load_checkpoint
 pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 
-def wait_for_update(program: Forks, log, update: int) -> None:
-    """Until the record of a training says that worker 0 has made an update."""
-    program.wait_until(lambda: log.exists() and update in read_record(log).get(0, {}))
-
-
 @pytest.mark.parametrize("workers", [1, 2])
-def test_killed_in_each_epoch_a_training_sees_each_sentence_once_an_epoch(small, tmp_path, workers):
+def test_killed_in_each_epoch_a_training_sees_each_sentence_once_an_epoch(
+    small, tmp_path, monkeypatch, workers
+):
     """Begun and resumed by fairseq-train and scripts/train.py in turn."""
-    program, recorder = forks(), ROOT / "tests" / "end_to_end" / "recorded.py"
+    program = forks()
     through, killed = tmp_path / "through", tmp_path / "killed"
     logs = {folder: tmp_path / f"{folder.name}.jsonl" for folder in (through, killed)}
     tokens = 2000 // workers  # so that an epoch has as many updates
@@ -38,19 +34,19 @@ def test_killed_in_each_epoch_a_training_sees_each_sentence_once_an_epoch(small,
     settings = dict(zip(("optimization", "checkpoint"), saving), dataset={"max_tokens": tokens})
     by_hydra = ["scripts/train.py", same_config(small, killed, tmp_path / "same.yaml", **settings)]
 
-    done = program.run(recorder, logs[through], workers, *by_fairseq(through))
+    done = program.run(RECORDER, logs[through], workers, *by_fairseq(through))
     assert done.returncode == 0, done.stderr[-5000:]
     expected = read_record(logs[through])
     beginnings = {epoch: update for update, (epoch, _) in reversed(expected[0].items())}
     assert list(beginnings.values()) != [1] and beginnings[2] > 8
 
     for epoch, words in zip((1, 2), (by_fairseq(killed), by_hydra)):
-        program.start(recorder, logs[killed], workers, *words)
-        wait_for_update(program, logs[killed], beginnings[epoch] + 4)
-        assert program.kill(signal.SIGKILL).returncode == -signal.SIGKILL
+        monkeypatch.setenv("KILLED_AT", str(beginnings[epoch] + 4))
+        assert program.run(RECORDER, logs[killed], workers, *words).returncode == -signal.SIGKILL
         position = load_checkpoint(killed / "checkpoint_last.pt")["extra_state"]["train_iterator"]
         assert position["epoch"] == epoch and position["iterations_in_epoch"] > 0
-    done = program.run(recorder, logs[killed], workers, *by_fairseq(killed))
+    monkeypatch.delenv("KILLED_AT")
+    done = program.run(RECORDER, logs[killed], workers, *by_fairseq(killed))
     assert done.returncode == 0, done.stderr[-5000:]
 
     sentences = len(lines(small / "text" / "train.de"))

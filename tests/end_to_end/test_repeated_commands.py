@@ -6,7 +6,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from commands import fairseq, forks, read_alpha_log, refused, train_flags, wait_for_line
+from commands import fairseq, forks, read_alpha_log, refused, train_flags
+from recorded import RECORDER
 from same_training import assert_same_training, same_flags
 
 from user_dir.checkpoints import load_checkpoint
@@ -32,16 +33,8 @@ def begun(corpus, once) -> Path:
     return folder / "checkpoint_last.pt"
 
 
-def kill_later(program, folder: Path, log: Path, *command) -> None:
-    """Kill a training once it has saved a checkpoint and gone on."""
-    program.start(*command)
-    program.wait_until(lambda: any(folder.glob("checkpoint_*_*.pt")) and log.exists())
-    wait_for_line(program, log)
-    program.kill(signal.SIGKILL)
-
-
 @pytest.mark.parametrize("way", COMMANDS)
-def test_killed_and_repeated(corpus, begun, tmp_path, way):
+def test_killed_and_repeated(corpus, begun, tmp_path, monkeypatch, way):
     through, killed = tmp_path / "through", tmp_path / "killed"
 
     def flags(folder):
@@ -53,8 +46,9 @@ def test_killed_and_repeated(corpus, begun, tmp_path, way):
         if way == "reset alone":  # of a training that is already there
             (folder / "checkpoint_last.pt").write_bytes(begun.read_bytes())
     fairseq("train", *flags(through))
-    command = ("-m", "fairseq_cli.train", *flags(killed))
-    kill_later(forks(), killed, killed / "alpha.jsonl", *command)
+    monkeypatch.setenv("KILLED_AT", "10")  # after the checkpoint of update 8
+    done = forks().run(RECORDER, tmp_path / "seen.jsonl", 1, "fairseq_cli.train", *flags(killed))
+    assert done.returncode == -signal.SIGKILL
     done = fairseq("train", *flags(killed))
     assert "which this command wrote" in done.stdout + done.stderr
     assert_same_training(through, killed)
