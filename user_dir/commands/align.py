@@ -20,8 +20,8 @@ def main(argv=None) -> None:
     parser.add_split_options()
     what = "folder (default: alignment/CHECKPOINT-SUBSET beside the checkpoint)"
     parser.add("--output", Path, what, metavar="DIR")
-    what = "align a target word at the step that predicts it (output) or at the next, which reads it (input)"
-    parser.add("--query", str, f"{what} (default: output)", choices=("output", "input"), default="output")
+    what = "align a target word at the step that predicts it (output, the default) or reads it (input)"
+    parser.add("--query", str, what, choices=("output", "input"), default="output", metavar=None)
     parser.add("--gold", Path, "gold alignments, a line per sentence: i-j sure, i?j possible, from 0")
     args = parser.parse_args(argv)
     split = opened_split(args)

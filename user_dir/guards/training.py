@@ -173,7 +173,7 @@ def build_optimizer(build, self, cfg, params):
     """Build the optimizer ``composite``, with parameters of groups without settings in the group ``default``.
 
     A parameter names its group: those that start from a BERT are in ``bert``, those of α in ``alpha``, all
-    others in ``default``. fairseq asks for settings of exactly these groups. A second optimizer of a process
+    others in ``default``. fairseq needs settings for each of these groups. A second optimizer of a process
     would also step the parameters of the first.
     """
     params = list(params)

@@ -181,7 +181,7 @@ class SparseHeads:
     def after_update(self, num_updates: int) -> None:
         """Advance schedules and record α; called before the first update and after each update.
 
-        The guard ``report_updates`` calls it in a training.
+        ``guards/training.py`` calls it in a training.
         """
         if num_updates == self.reported:
             return
