@@ -109,7 +109,7 @@ def pack(experiment: str, folder: Path, records: Path) -> None:
     if archive.is_file():
         with tarfile.open(archive) as file:
             kept |= {source / name for name in file.getnames()}
-    with atomic_write(archive) as beside, tarfile.open(beside, "w:xz", format=tarfile.PAX_FORMAT) as file:
+    with atomic_write(archive) as whole, tarfile.open(None, "w:xz", whole, format=tarfile.PAX_FORMAT) as file:
         for path in sorted(kept, key=lambda path: (path.name, path)):
             data = path.read_bytes()
             for place in (source, ROOT) if path.suffix == ".json" else ():  # says nothing of this machine

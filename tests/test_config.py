@@ -13,7 +13,8 @@ from helpers import binarised_toy, whole_config
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from user_dir.config import MEMORY, check_config, hydra_override, training_command
+from user_dir.commands import train
+from user_dir.config import check_config, hydra_override, training_arguments
 from user_dir.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -65,20 +66,22 @@ def test_a_config_with_its_data_passes(root):
 def test_a_folder_for_checkpoints_that_cannot_be_made_is_named(root):
     (root / "file").write_text("")
     with pytest.raises(UserError, match="file is no folder to write in"):
-        training_command(CONFIG, ["checkpoint.save_dir=file/new"], root)
+        training_arguments(CONFIG, ["checkpoint.save_dir=file/new"], root)
 
 
 def test_fairseq_trains_with_the_settings_that_were_checked(root, monkeypatch):
     """They reach fairseq's own command, which composes the config once more."""
     changes = ["optimization.max_update=7", "checkpoint.save_dir=a=b, c", "model.encoder_layers=2"]
-    command, environment = training_command(CONFIG, changes, root)
-    store = ConfigStore.instance()
+    store, executed, trained = ConfigStore.instance(), [], []
     monkeypatch.setattr(store, "repo", copy.deepcopy(store.repo))  # to which fairseq adds the config
-    assert environment.items() >= MEMORY.items()
-    monkeypatch.setattr("sys.argv", command[command.index("fairseq_cli.hydra_train") :])
-    trained = []
-    monkeypatch.setattr(hydra_train.distributed_utils, "call_main", lambda cfg, *_, **__: trained.append(cfg))
     monkeypatch.chdir(root)
+    monkeypatch.setattr(train, "ROOT", root)
+    monkeypatch.setattr(train.os, "execve", lambda *given: executed.extend(given))
+    train.main([str(CONFIG), *changes])
+    _, command, environment = executed
+    assert environment.items() >= train.MEMORY.items()
+    monkeypatch.setattr("sys.argv", command[command.index(train.FAIRSEQ) :])
+    monkeypatch.setattr(hydra_train.distributed_utils, "call_main", lambda cfg, *_, **__: trained.append(cfg))
     hydra_train.cli_main()
     cfg = OmegaConf.to_container(trained[0], resolve=True)
     assert cfg["optimization"]["max_update"] == 7 and cfg["model"]["encoder_layers"] == 2

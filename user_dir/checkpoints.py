@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from .errors import UserError
-from .files import atomic_write, durable, shown
+from .files import atomic_write, shown
 
 OPTIMIZER = "last_optimizer_state"
 """Where fairseq keeps the state of the optimizer, which is most of a checkpoint."""
@@ -212,12 +212,11 @@ def forget_files(state: dict, names: Set[str] = FILES) -> dict:
 
 def save_checkpoint(state: dict, path: str | Path) -> None:
     """Write a checkpoint to a temporary file, then rename it; raises UserError if the system refuses."""
-    with atomic_write(path) as beside, beside.open("wb") as file:
+    with atomic_write(path) as file:
         try:
             torch.save(state, file)
         except RuntimeError as error:  # raised by torch while it handles the actual error
             raise error.__context__ or OSError(str(error)) from None
-        durable(file)
 
 
 # The settings that say how a model was trained; the others are about machines, and about other commands.

@@ -1,11 +1,9 @@
-"""Training configs: checked settings before fairseq starts, and the training command."""
+"""Training configs: checked settings before fairseq starts, and the arguments of its command."""
 
 from __future__ import annotations
 
 import difflib
 import logging
-import os
-import sys
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
@@ -31,15 +29,10 @@ from .files import PLUGIN, check_output, command_words
 from .guards.ranges import check_ranges
 
 SECTIONS = tuple(section.name for section in fields(FairseqConfig) if not section.name.startswith("_"))
-# glibc returns the memory of large CPU tensors to the system when they are freed, and the system clears it
-# before reuse, for every large tensor of every update. Keeping the memory is faster but needs more of it; on
-# pages of 2 MiB it is read and written faster.
-MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
-MEMORY["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
 
 
-def training_command(path: Path, overrides: Iterable[str], root: Path) -> tuple[list[str], dict[str, str]]:
-    """Check a config; return the command that trains with it, and the environment to run it in.
+def training_arguments(path: Path, overrides: Iterable[str], root: Path) -> list[str]:
+    """Check a config; return the arguments of ``fairseq-hydra-train`` that train with it.
 
     Args:
         path: the YAML file.
@@ -53,9 +46,7 @@ def training_command(path: Path, overrides: Iterable[str], root: Path) -> tuple[
     check_output(root / folder / "checkpoint_last.pt")
     settings.append(hydra_override(f"hydra.run.dir={folder}"))  # where its log goes
     settings += ["hydra.job.chdir=false", "hydra.output_subdir=null"]
-    command = [sys.executable, "-W", "ignore::UserWarning", "-W", "ignore::FutureWarning"]
-    command += ["-m", "fairseq_cli.hydra_train", "--config-dir", str(path.parent), "--config-name", path.stem]
-    return [*command, *settings], {**MEMORY, **os.environ}
+    return ["--config-dir", str(path.parent), "--config-name", path.stem, *settings]
 
 
 def hydra_override(override: str) -> str:
@@ -80,7 +71,7 @@ def check_config(path: Path, overrides: list[str], root: Path | None = None) -> 
     """The settings of a config with the overrides applied, each of its type.
 
     Args:
-        path, overrides: as for :func:`training_command`; the latter in hydra's grammar.
+        path, overrides: as for :func:`training_arguments`; the latter in hydra's grammar.
         root: the folder in which its data must lie; None if it need not be there.
 
     Raises:

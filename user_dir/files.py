@@ -90,8 +90,8 @@ def read_yaml(path: str | Path, what: str = "the file") -> Any:
 
 
 @contextmanager
-def atomic_write(path: str | Path) -> Iterator[Path]:
-    """Yield an empty file to write to, which replaces ``path`` if the body succeeds and is removed otherwise.
+def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
+    """Yield a file to write to, which replaces ``path`` if the body succeeds and is removed otherwise.
 
     It has a unique name, ``NAME.RANDOM.tmp``, in the folder of ``path``, which is created if need be.
 
@@ -102,9 +102,11 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     beside = path.with_name(f"{path.name[:40]}.{secrets.token_hex(8)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.touch(exist_ok=False)  # unlike tempfile, respects the umask
         try:
-            yield beside
+            with beside.open("xb") as file:  # unlike tempfile, respects the umask
+                yield file
+                file.flush()
+                os.fsync(file.fileno())  # a full network disk may only fail here
             os.replace(beside, path)
         finally:
             beside.unlink(missing_ok=True)
@@ -112,17 +114,10 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from None
 
 
-def durable(file: BinaryIO) -> None:
-    """Flush a file to disk; a full network disk may only fail here."""
-    file.flush()
-    os.fsync(file.fileno())
-
-
 def write_text(path: str | Path, text: str) -> None:
     """Write a text file in UTF-8, escaping surrogates, which file names may contain."""
-    with atomic_write(path) as beside, beside.open("wb") as file:
+    with atomic_write(path) as file:
         file.write(text.encode("utf-8", "backslashreplace"))
-        durable(file)
 
 
 def write_json(path: str | Path, values: Any) -> None:
@@ -132,9 +127,8 @@ def write_json(path: str | Path, values: Any) -> None:
 
 def copy_file(source: str | Path, path: str | Path) -> None:
     """Copy a file to ``path`` atomically."""
-    with atomic_write(path) as beside, open(source, "rb") as whole, beside.open("wb") as file:
+    with atomic_write(path) as file, open(source, "rb") as whole:
         shutil.copyfileobj(whole, file, 1 << 20)
-        durable(file)
 
 
 def check_output(path: Path, inputs: Iterable[Path] = (), flag: str = "--output") -> None:

@@ -11,7 +11,7 @@ import torch
 from helpers import build
 from sentences import PAIRS, as_batch, dictionary, random_attention, without_padding
 
-from user_dir.analysis.measuring import HEAD_COLUMNS, Statistics, head_statistics
+from user_dir.analysis.measuring import COLUMNS, HEAD_COLUMNS, Statistics, head_statistics
 from user_dir.analysis.roles import ROLES, assign_roles, role_table
 from user_dir.analysis.statistics import STATISTICS, diversity, support
 from user_dir.analysis.words import Pieces
@@ -52,7 +52,7 @@ def test_every_column_agrees_with_the_oracle(left_pad_source):
     defined = [row for row in result["heads"] if row["attention"] == "encoder_self"]
     assert all(value is not None for row in defined for value in row.values()), "the sentences lack a case"
     columns = [*HEAD_COLUMNS, *STATISTICS]
-    assert list(result["measures"])[: len(columns)] == columns == list(result["heads"][0])[3:]
+    assert list(COLUMNS)[: len(columns)] == columns == list(result["heads"][0])[3:]
 
 
 def test_undefined_measures_are_none():

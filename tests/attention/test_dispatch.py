@@ -7,9 +7,9 @@ import torch
 from no_gpu import take_triton_kernels
 
 from user_dir.attention import AttentionInputs, attention, cpu, dispatch
-from user_dir.attention.dense import widened
 from user_dir.attention.inputs import Backend
 from user_dir.attention.triton import KERNEL, MOST_KEYS_IN_FLOAT32
+from user_dir.entmax.reference import working_dtype
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # Triton's interpreter uses numpy
 
@@ -108,7 +108,7 @@ class Sdpa(Backend):
         return None if inputs.key_padding_mask is None else "there is a mask"
 
     def compute(self, inputs):
-        query, key, value = widened(*inputs[:3])
+        query, key, value = (each.to(working_dtype(each.dtype)) for each in inputs[:3])
         output = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=inputs.causal)
         return output.to(inputs.query.dtype), None
 

@@ -53,7 +53,7 @@ def test_new_text_is_segmented_like_the_corpus(tmp_path):
     corpus = described(tmp_path, "normalise: {every: [lower_case]}")
     prepare(corpus, tmp_path / "raw")
     given = [f"{src}\t{mt}" for src, mt in zip(SRC, MT)]
-    assert list(NewText(corpus, "en").pieces([*given, ""])) == [*lines(corpus.segmented / "test.en"), ""]
+    assert list(map(NewText(corpus, "en").pieces, [*given, ""])) == [*lines(corpus.segmented / "test.en"), ""]
     assert joined(corpus.segmented / "test.en")[0] == "the dog sleeps . [SEP] der hund schlafen ."
     assert case_of(corpus, "exam") == "ignored"
 
@@ -101,7 +101,7 @@ def test_pieces_of_a_berts_vocabulary(tmp_path):
     symbols = [line.split()[0] for line in lines(corpus.bin / "dict.en.txt")]
     ours = [symbol for symbol in symbols if not symbol.startswith("madeupword")]
     assert len(ours) == len(set(ours)) == len(tokens) - 3  # [PAD], [UNK] and [CLS] are fairseq's own
-    (found,) = NewText(corpus, "en").pieces(["The dog ¿\tHund"])
+    found = NewText(corpus, "en").pieces("The dog ¿\tHund")
     assert found == "▁The ▁dog <unk> ▁[SEP] ▁H u n d"
     assert case_of(corpus, "exam") is None
     (tmp_path / "raw" / "bert" / "tokenizer_config.json").write_text("{}")  # which lower-cases

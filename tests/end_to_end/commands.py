@@ -17,7 +17,7 @@ import torch
 from forks import ROOT, environment, forks
 
 from user_dir.checkpoints import load_checkpoint, save_checkpoint
-from user_dir.config import training_command
+from user_dir.config import training_arguments
 
 TINY = ["--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "64", "--encoder-layers", "2"]
 TINY += ["--decoder-layers", "2", "--encoder-attention-heads", "4", "--decoder-attention-heads", "4"]
@@ -62,10 +62,8 @@ def script(name: str, *flags, check=True, **options) -> subprocess.CompletedProc
 
 def train_with(config, *changes, root: Path = ROOT, **options) -> subprocess.CompletedProcess:
     """Train with a config like ``scripts/train.py``, which would become another process and start anew."""
-    command, _ = training_command(Path(config), [str(change) for change in changes], root)
-    name = command[command.index("-m") + 1]
-    flags = command[command.index(name) + 1 :]
-    return fairseq(name.removeprefix("fairseq_cli."), *flags, cwd=root, **options)
+    arguments = training_arguments(Path(config), [str(change) for change in changes], root)
+    return fairseq("hydra_train", *arguments, cwd=root, **options)
 
 
 def checked(done: subprocess.CompletedProcess, check: bool) -> subprocess.CompletedProcess:

@@ -75,9 +75,8 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
     record(path)
     if words[0] == "scripts/train.py":
-        from user_dir.config import training_command
+        from user_dir.config import training_arguments
 
-        command, _ = training_command(Path(words[1]), words[2:], ROOT)
-        words = command[command.index("-m") + 1 :]
+        words = ["fairseq_cli.hydra_train", *training_arguments(Path(words[1]), words[2:], ROOT)]
     sys.argv = words
     runpy.run_module(words[0], run_name="__main__", alter_sys=True)

@@ -90,7 +90,7 @@ def write_maps(folder: Path, sentences: Sequence[SentenceMaps]) -> None:
         arrays |= {f"alpha/{name}": alphas for name, alphas in sentence.alphas.items()}
         for name in (*_TOKENS, *_NAMES):
             arrays[name] = np.array(getattr(sentence, name), np.str_)
-        with atomic_write(folder / f"{number}.npz") as beside, beside.open("wb") as file:
+        with atomic_write(folder / f"{number}.npz") as file:
             np.savez_compressed(file, **arrays)
 
 

@@ -48,6 +48,7 @@ LAYER_COLUMNS = {
     "union_density_of_pairs": "the same share over the pairs of all sentences together",
     "sorted_densities": "densities of the heads, ascending",
 }
+COLUMNS = HEAD_COLUMNS | DEFINITIONS | LAYER_COLUMNS
 
 
 class LayerStatistics:
@@ -122,7 +123,7 @@ class Statistics:
                 running.add(Attention(weights, possible, tokens[query], tokens[key], query == key))
 
     def result(self) -> dict:
-        """``{"sentences": N, "heads": [{…}, …], "layers": [{…}, …], "measures": {column: definition}}``.
+        """``{"sentences": N, "heads": [{…}, …], "layers": [{…}, …]}``; their columns are in :data:`COLUMNS`.
 
         Layers and heads count from 0; a measure that is not defined for a head is None.
         """
@@ -134,8 +135,7 @@ class Statistics:
                 rows, of_layer = running.rows(alphas[kind][layer], norms[kind][layer])
                 layers.append({**place, **of_layer})
                 heads += [{**place, "head": head, **row} for head, row in enumerate(rows)]
-        columns = HEAD_COLUMNS | DEFINITIONS | LAYER_COLUMNS
-        return {"sentences": self.sentences, "heads": heads, "layers": layers, "measures": columns}
+        return {"sentences": self.sentences, "heads": heads, "layers": layers}
 
 
 @torch.no_grad()
@@ -169,10 +169,8 @@ def _measured(split: Split, facts: dict, texts: Sequence[str]) -> tuple[dict, li
                 maps.append(sentence_maps(split.task, sample, row, captured, text=texts[len(maps)], **about))
 
     statistics = head_statistics(split, keep if texts else None)
-    definitions = statistics.pop("measures")
     report = {**split.facts, **facts, **statistics}
-    report["roles"] = assign_roles(report["heads"])
-    report["measures"] = definitions
+    report |= {"roles": assign_roles(report["heads"]), "measures": COLUMNS}
     return rounded(report), maps
 
 

@@ -79,8 +79,8 @@ def save(figure: Figure, path: str | Path) -> None:
     if kind not in FORMATS:
         raise UserError(f"the figure {path} must end in .{', .'.join(FORMATS)}")
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-    with atomic_write(path) as beside:
-        figure.savefig(beside, format=kind, dpi=200, bbox_inches="tight", metadata=metadata)
+    with atomic_write(path) as file:
+        figure.savefig(file, format=kind, dpi=200, bbox_inches="tight", metadata=metadata)
 
 
 def figures(models: Sequence[ModelAnalysis]) -> dict[str, Figure]:

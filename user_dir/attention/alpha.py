@@ -175,11 +175,16 @@ class Alpha(nn.Module):
 
         In float64 for a float64 parameter, else float32.
         """
+        alpha = self.value()
+        return alpha if isinstance(alpha, Tensor) else torch.full((1, 1, 1), alpha, dtype=torch.float32)
+
+    def value(self) -> Union[float, Tensor]:
+        """α as an argument of entmax: a number if it is not learned, else the tensor of forward."""
         if self.constant is not None:
-            return torch.full((1, 1, 1), self.constant, dtype=torch.float32)
+            return self.constant
         a = self.a
         if a is None:
-            return torch.full((1, 1, 1), self.scheduled_alpha(), dtype=torch.float32)
+            return self.scheduled_alpha()
         # On a GPU every operation is a launch, so those that change nothing are left out.
         logit = a if a.dtype == torch.float64 else a.float()
         if self.multiplier != 1.0:
@@ -195,12 +200,6 @@ class Alpha(nn.Module):
         elif self.updates < self.freeze_updates:
             alpha = alpha.detach() + 0.0 * alpha
         return alpha.view(-1, 1, 1)
-
-    def value(self) -> Union[float, Tensor]:
-        """α as an argument of entmax: a number if it is not learned, else the tensor of forward."""
-        if self.constant is not None:
-            return self.constant
-        return self.scheduled_alpha() if self.a is None else self()
 
     def scheduled_alpha(self) -> float:
         """The scheduled α at the current update."""

@@ -24,17 +24,17 @@ class Dense(Backend):
 
 def dense_attention(inputs: AttentionInputs) -> tuple[Tensor, Tensor | None]:
     """Attention, with the arguments and results of :func:`.dispatch.attention`."""
-    query, key, value = widened(inputs.query, inputs.key, inputs.value)
-    scores = attention_scores(query, key, inputs.key_padding_mask, inputs.attn_mask, inputs.causal)
+    scores, value = scores_and_values(inputs)
     return weighted_values(entmax(scores, inputs.alpha), value, inputs)
 
 
-def widened(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values in the dtype in which to compute."""
-    if query.is_cuda:  # GPUs multiply half precision with sums in float32
-        return query, key, value
-    working = working_dtype(query.dtype)
-    return query.to(working), key.to(working), value.to(working)
+def scores_and_values(inputs: AttentionInputs) -> tuple[Tensor, Tensor]:
+    """The :func:`attention_scores`, and the values, in the dtype in which to compute."""
+    query, key, value = inputs[:3]
+    if not query.is_cuda:  # GPUs multiply half precision with sums in float32
+        dtype = working_dtype(query.dtype)
+        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+    return attention_scores(query, key, inputs.key_padding_mask, inputs.attn_mask, inputs.causal), value
 
 
 def weighted_values(weights: Tensor, value: Tensor, inputs: AttentionInputs) -> tuple[Tensor, Tensor | None]:

@@ -1,4 +1,4 @@
-"""The attention types of a Transformer, as named in flags and files; importable without torch."""
+"""The attention types of a Transformer, as named in flags and files."""
 
 ATTENTION_TYPES = ("encoder_self", "decoder_self", "decoder_context")
 TITLES = {

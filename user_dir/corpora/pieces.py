@@ -207,15 +207,15 @@ class NewText:
         self._triplets = corpus.description.triplets
         self._source = language == corpus.languages[0]
 
-    def pieces(self, sentences: list[str], first_line: int = 1, name: str = "") -> Iterator[str]:
-        """Each sentence as its pieces, joined by spaces; empty if normalisation removes everything.
+    def pieces(self, sentence: str, line: int = 1, name: str = "") -> str:
+        """A sentence as its pieces, joined by spaces; empty if normalisation removes everything.
 
-        Raises UserError, with the file's ``name`` and the line, if one of a triplet corpus has not one tab.
+        Raises UserError, with the file's ``name`` and the line, if that of a triplet corpus has not one tab.
         """
         if self._triplets and self._source:
-            sentences = [source_line(text, n, name) for n, text in enumerate(sentences, start=first_line)]
-        normalised = normalise(sentences, self._language, self._steps)
-        yield from pieces_of(normalised, self._processor, separated=self._triplets)
+            sentence = source_line(sentence, line, name)
+        normalised = normalise([sentence], self._language, self._steps)
+        return next(pieces_of(normalised, self._processor, separated=self._triplets))
 
 
 def case_of(corpus: Corpus, split: str) -> str | None:

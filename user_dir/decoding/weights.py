@@ -162,7 +162,7 @@ class Weights:
         packed = [queries, keys, [attention.out_proj], [scaling.beta, scaling.gamma] if scaling else []]
         heads = _Heads(*(self._packed(*layers) for layers in packed), count=attention.num_heads)
         if norm is None:
-            alpha = attention.alpha().flatten().double().expand(attention.num_heads)
+            alpha = torch.as_tensor(attention.alpha.value(), dtype=torch.float64).expand(heads.count, 1, 1)
             heads.alpha = self._address(alpha)
         else:  # ReLA
             heads.norm_scale, heads.norm_gate = self._address(norm.scale), self._address(norm.gate)

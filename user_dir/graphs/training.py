@@ -54,11 +54,11 @@ def training_graphs(trainer, iterator) -> TrainingGraphs | None:
     if setting == "off" or (setting == "auto" and not trainer.cuda):
         return None
     reason = _why_not_in(trainer) or why_never(trainer.get_model(), trainer.get_criterion())
-    shapes = shapes_of(iterator.dataset, iterator.frozen_batches) if reason is None else []
-    if reason is None and not shapes:
-        reason = f"there are no few shapes for batches of a {type(iterator.dataset).__name__}"
     if reason is None:
-        return TrainingGraphs(trainer, iterator.dataset, shapes, strict=setting == "on")
+        shapes = shapes_of(iterator.dataset, iterator.frozen_batches)
+        if shapes:
+            return TrainingGraphs(trainer, iterator.dataset, shapes, strict=setting == "on")
+        reason = f"there are no few shapes for batches of a {type(iterator.dataset).__name__}"
     if setting == "on":
         raise UserError(f"--cuda-graphs on: {reason}; use auto or off")
     logger.info("training without CUDA graphs: %s", reason)
@@ -129,7 +129,8 @@ def train_step(step: Callable, trainer, samples, raise_oom: bool = False):
     """An update by fairseq's trainer, of which some batches may be replayed; ``step`` is its method."""
     if not hasattr(trainer, "graphs"):
         iterator = getattr(trainer, "train_iterator", None)
-        trainer.task.graphs = trainer.graphs = iterator and training_graphs(trainer, iterator)
+        trainer.graphs = None if iterator is None else training_graphs(trainer, iterator)
+    trainer.task.graphs = trainer.graphs  # a task may have several trainers
     if trainer.graphs is None:
         return step(trainer, samples, raise_oom)
     trainer.graphs.begin_update(len(samples))

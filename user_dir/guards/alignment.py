@@ -6,7 +6,7 @@ import torch
 from fairseq.criterions import label_smoothed_cross_entropy_with_alignment as criterions
 from torch import Tensor
 
-from ..attention.dense import attention_scores, widened
+from ..attention.dense import scores_and_values
 from ..attention.inputs import AttentionInputs
 from ..attention.normalizers.alpha_entmax import AlphaEntmax
 from ..entmax import entmax_loss
@@ -52,8 +52,7 @@ def compute_alignment_loss(inner, self, sample, net_output):
 
 def link_losses(inputs: AttentionInputs, target: Tensor, source: Tensor) -> Tensor:
     """The α-entmax loss of links of positions (N,) for each head: (H, N), differentiable in the scores."""
-    query, key, _ = widened(inputs.query, inputs.key, inputs.value)
-    scores = attention_scores(query, key, inputs.key_padding_mask, inputs.attn_mask, inputs.causal)
+    scores, _ = scores_and_values(inputs)
     scores = scores.transpose(0, 1).flatten(1, 2)[:, target]  # (H, N, S)
-    alphas = torch.as_tensor(inputs.alpha).flatten().expand(len(scores)).tolist()
+    alphas = torch.as_tensor(inputs.alpha, dtype=torch.float64).flatten().expand(len(scores)).tolist()
     return torch.stack([entmax_loss(z, source, alpha) for z, alpha in zip(scores, alphas)])

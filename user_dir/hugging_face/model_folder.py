@@ -87,7 +87,7 @@ def scores_of(checkpoint: Path) -> list[dict]:
     folder = checkpoint.parent / "evaluation"
     files = [*sorted((folder / checkpoint.stem).glob("*.json")), *sorted(folder.glob("*.json"))]
     digest = checksum(checkpoint, "sha256")
-    return [scores for scores in map(read_json, files) if scores["checkpoint_sha256"] == digest]
+    return [scores for scores in map(read_json, files) if scores.get("checkpoint_sha256") == digest]
 
 
 def model_card(state: dict, corpus: Corpus, direction: tuple[str, str], evaluations: list[dict]) -> str:

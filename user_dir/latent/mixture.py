@@ -111,12 +111,12 @@ def new_results(logits: Tensor, rows: int, size: int) -> tuple[Tensor, Tensor, T
 def _forward(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
     """The logarithm, the mixture (R, V), and two numbers of each pair, which plain torch leaves 0."""
     check_pairs(logits, weights, row, rows)
+    if not suits(logits):
+        mixture = mixture_of(logits, weights, row, rows)
+        return mixture.log(), mixture, logits.new_zeros(len(logits), 2)
     log_p, mixture, pairs = new_results(logits, rows, logits.size(1))
-    if suits(logits):
-        run_kernel("mixture_forward", logits, weights, row, pairs, mixture, log_p)
-        return log_p, mixture, pairs
-    total = mixture_of(logits, weights, row, rows)
-    return log_p.copy_(total.log()), mixture.copy_(total), pairs.zero_()
+    run_kernel("mixture_forward", logits, weights, row, pairs, mixture, log_p)
+    return log_p, mixture, pairs
 
 
 def _setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:

@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 
 import torch
+from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.logging import metrics
 from torch import Tensor, distributed
 
@@ -76,13 +77,18 @@ class AlphaLog:
 
 
 class SparseHeads:
-    """The part of a fairseq model that concerns the α of its heads."""
+    """The part of a fairseq model that concerns its settings and the α of its heads."""
 
     alpha_log = None
     resolved = None  # the settings that it was built with
     reported = None  # the last update reported
     trains_alignment = False
     alignment = None  # a LatentAlignment; its α is set like those of context attention, unless constant
+
+    @classmethod
+    def add_args(cls, parser) -> None:
+        """Add a flag for each of the model's settings; what is not given has the default of the size."""
+        gen_parser_from_dataclass(parser, cls.settings(), delete_default=True)
 
     def attentions(self) -> dict[str, list[EntmaxMultiheadAttention]]:
         """The attention modules of each type, by layer; none for a side that the model lacks."""

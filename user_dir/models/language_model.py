@@ -11,7 +11,6 @@ from ..errors import UserError
 from .heads import SparseHeads
 from .layers import AdaptivelySparseDecoder
 from .settings import (
-    Configured,
     OutputSettings,
     alpha_settings,
     as_namespace,
@@ -44,7 +43,7 @@ SIZES = {
 
 
 @register("adaptively_sparse_transformer_lm", LanguageModelSettings, SIZES)
-class AdaptivelySparseLanguageModel(Configured, SparseHeads, TransformerLanguageModel):
+class AdaptivelySparseLanguageModel(SparseHeads, TransformerLanguageModel):
     """fairseq's ``transformer_lm`` with α-entmax attention, for the task ``language_modeling``.
 
     Takes the flags of ``transformer_lm`` except ``--character-embeddings`` and ``--adaptive-input``, those of

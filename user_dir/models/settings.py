@@ -11,7 +11,6 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, make_da
 from typing import Any, Optional
 
 from fairseq.dataclass import FairseqDataclass
-from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import (
     ARCH_MODEL_NAME_REGISTRY,
     ARCH_MODEL_REGISTRY,
@@ -157,15 +156,6 @@ def register(name: str, settings: type, sizes: dict[str, dict[str, Any]]) -> Cal
         return model
 
     return registered
-
-
-class Configured:
-    """For a model: its flags are those of its ``settings``."""
-
-    @classmethod
-    def add_args(cls, parser) -> None:
-        """Add a flag for each setting; what is not given has the default of the size."""
-        gen_parser_from_dataclass(parser, cls.settings(), delete_default=True)
 
 
 def as_namespace(settings: Any) -> Namespace:

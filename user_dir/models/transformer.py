@@ -14,7 +14,6 @@ from .heads import SparseHeads
 from .latent_alignment import LatentAlignment, LatentAlignmentDecoder, LatentSettings, latent_alignment
 from .layers import AdaptivelySparseDecoder, AdaptivelySparseEncoder
 from .settings import (
-    Configured,
     OutputSettings,
     alpha_settings,
     as_namespace,
@@ -76,7 +75,7 @@ SIZES = {
 
 
 @register(NAME, TransformerSettings, SIZES)
-class AdaptivelySparseTransformerModel(Configured, SparseHeads, TransformerModel):
+class AdaptivelySparseTransformerModel(SparseHeads, TransformerModel):
     """fairseq's Transformer with α-entmax attention, whose heads learn how sparse to be.
 
     Takes all flags of fairseq's ``transformer`` and those of :class:`~user_dir.attention.AlphaConfig`;

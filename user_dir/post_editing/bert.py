@@ -28,8 +28,7 @@ class SegmentedPositions(nn.Module):
         embed_dim = embed_tokens.embedding_dim
         self.max_positions = max(cfg.max_source_positions, cfg.max_target_positions)
         self.padding_idx = embed_tokens.padding_idx
-        self.separator = -1 if separator is None else separator
-        self.alone = 1 if separator is None else 0
+        self.separator = separator
         self.positions = nn.Embedding(self.max_positions, embed_dim)
         self.segments = nn.Embedding(2, embed_dim)
         for table in (self.positions, self.segments):
@@ -45,8 +44,8 @@ class SegmentedPositions(nn.Module):
         fairseq passes all previous tokens in incremental decoding, too, so that no state is needed.
         """
         number = tokens.ne(self.padding_idx).cumsum(1) - 1  # (B, T)
-        segment = torch.full_like(number, self.alone)
-        if self.separator >= 0:
+        segment = torch.ones_like(number)
+        if self.separator is not None:
             separators = tokens.eq(self.separator).long()
             in_second = (separators.cumsum(1) - separators).gt(0)  # after the first separator
             last = number.masked_fill(in_second, -1).amax(1, keepdim=True)

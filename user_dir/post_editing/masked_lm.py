@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ..corpora.pieces import separator_of
 from ..guards import around
 from ..models.heads import SparseHeads
-from ..models.settings import Configured, as_namespace, make_settings, register
+from ..models.settings import as_namespace, make_settings, register
 from ..models.transformer import TransformerSettings, fill_in
 from .bert import BertEncoder, set_eps
 from .model import BERT_SETTINGS, SIZES, make_bert
@@ -42,12 +42,11 @@ MaskedLMSettings = make_settings("MaskedLMSettings", BERT_SETTINGS, base=Transfo
 
 
 @register("adaptively_sparse_masked_lm", MaskedLMSettings, SIZES)
-class AdaptivelySparseMaskedLM(Configured, SparseHeads, FairseqEncoderModel):
+class AdaptivelySparseMaskedLM(SparseHeads, FairseqEncoderModel):
     """The post-editor's encoder with an output layer for masked words; its attention has the flags of α."""
 
-    def __init__(self, args, encoder: BertEncoder):
+    def __init__(self, encoder: BertEncoder):
         super().__init__(encoder)
-        self.args = args
         self.head = MaskedLMHead(encoder.embed_tokens)
 
     @classmethod
@@ -60,11 +59,10 @@ class AdaptivelySparseMaskedLM(Configured, SparseHeads, FairseqEncoderModel):
         bert = start_bert(args)
         cfg, dictionary = TransformerConfig.from_namespace(args), task.source_dictionary
         embed_tokens = TransformerModel.build_embedding(args, dictionary, args.encoder_embed_dim)
-        model = cls(args, BertEncoder(cfg, dictionary, embed_tokens))
+        model = cls(BertEncoder(cfg, dictionary, embed_tokens))
         set_eps(model, args.layer_norm_eps)
         if bert is not None:
             bert.load_encoder(model.encoder, dictionary)
-        model.resolved = args
         model.set_up_heads(args)
         return model
 

@@ -20,10 +20,9 @@ def step_once(step, self, new_model, updates=None):
     """Average each parameter once per step, with a warm-up if the model asks for it."""
     if getattr(new_model, "ema_warmup", False) and updates is not None:
         self._set_decay(min(self.get_decay(), (updates + 1) / (updates + 10)))
-    first = {name for name, _ in new_model.named_parameters()}  # shared ones once
-    every = {name for name, _ in new_model.named_parameters(remove_duplicate=False)}
-    state = new_model.state_dict()
-    state = {name: value for name, value in state.items() if name in first or name not in every}
+    first, every = (dict(new_model.named_parameters(remove_duplicate=once)) for once in (True, False))
+    again = every.keys() - first.keys()  # further names of shared parameters
+    state = {name: value for name, value in new_model.state_dict().items() if name not in again}
     # Not the model's own, which takes it for an old checkpoint and removes norms.
     self.restore = lambda average, **_: nn.Module.load_state_dict(self.model, average, strict=False)
     try:

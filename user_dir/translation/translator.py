@@ -150,13 +150,13 @@ class Translator:
         sentence, a tab and its machine translation. ``number`` of its line and ``name`` of its file are for
         the UserError that it has more tokens than the models allow, or not one tab.
         """
-        (pieces,) = self._new_text.pieces([sentence], number, name)
+        pieces = self._new_text.pieces(sentence, number, name)
         where = f"{name}, line {number}" if name else f"line {number}"
         return self._encoded(pieces, self.task.source_dictionary, self.max_positions[0], where)
 
     def encode_target(self, translation: str) -> np.ndarray:
         """The int64 (T,) tokens of a translation, for the decoder to read; errors as :meth:`encode`."""
-        (pieces,) = self._new_target.pieces([translation])
+        pieces = self._new_target.pieces(translation)
         return self._encoded(pieces, self.task.target_dictionary, self.max_positions[1], "the translation")
 
     @staticmethod

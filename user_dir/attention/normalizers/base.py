@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from ..dense import attention_scores, weighted_values, widened
+from ..dense import scores_and_values, weighted_values
 from ..inputs import AttentionInputs
 
 
@@ -65,8 +65,7 @@ class Normalizer(nn.Module):
             inputs: of attention.
             backend: the implementation, where there are several; see :func:`~user_dir.attention.attention`.
         """
-        query, key, value = widened(inputs.query, inputs.key, inputs.value)
-        scores = attention_scores(query, key, inputs.key_padding_mask, inputs.attn_mask, inputs.causal)
+        scores, value = scores_and_values(inputs)
         # A row of −∞, or −∞ times a parameter, would give NaN, in gradients too.
         hidden = scores == -float("inf")
         lowest = -3e4 if scores.dtype == torch.float16 else -1e30
