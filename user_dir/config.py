@@ -93,7 +93,7 @@ def check_config(path: Path, overrides: list[str], root: Path | None = None) -> 
     if root is not None and not all((root / folder).is_dir() for folder in utils.split_paths(data)):
         raise UserError(
             f"{path}: no binarised data in {root / data}; prepare the corpus first "
-            f"({' '.join(command_words('prepare'))})"
+            f"({' '.join(command_words('prepare'))} {Path(data).parent.name})"
         )
     return config
 

@@ -69,7 +69,7 @@ def check_same_split(splits: dict[str, tuple[str | None, str | None]]) -> None:
     """Raise UserError unless all results, by their names, are of one split: corpus and subset."""
     if len(set(splits.values())) > 1:
         named = (f"{name} ({corpus}, {subset})" for name, (corpus, subset) in splits.items())
-        raise UserError(f"different splits cannot be combined: {' and '.join(named)}")
+        raise UserError(f"different splits cannot be combined: {' and '.join(named)}; see --subset")
 
 
 def check_models(models: Iterable[ModelAnalysis]) -> None:

@@ -25,7 +25,7 @@ def main(argv=None) -> None:
     what = f"one of: {names}" if names else "the name of a folder in data/ that has a corpus.yaml"
     parser.add("corpus", plain_name, what, metavar="CORPUS", nargs="?")
     what = "instead of CORPUS: make one of these pairs, with configs; some are held out to validate and test"
-    parser.add("--pairs", Path, what, nargs="+")
+    parser.add("--pairs", Path, what, nargs="+", action="extend", default=[])
     for flag in ("--source", "--target"):
         parser.add(flag, str, "of --pairs: code of the language (default: its file's ending)", metavar="CODE")
     parser.add("--name", plain_name, "of --pairs: name of the corpus (default: that of the file)")
@@ -38,9 +38,10 @@ def main(argv=None) -> None:
     parser.add_switch("--config", "also write training configs for a corpus of your own into configs/CORPUS")
     parser.add_switch("--force", "repeat every stage except downloads")
     args = parser.parse_args(argv)
-    if bool(args.corpus) == bool(args.pairs) or len(args.pairs or []) > 2:
-        parser.error("give a CORPUS, or --pairs and one or two files")
-    if args.pairs and len(args.pairs) == 1 and not (args.source and args.target):
+    tables = [file for file in args.pairs if ".tsv" in file.suffixes]
+    if bool(args.corpus) == bool(args.pairs) or len(args.pairs) > (1 if tables else 2):
+        parser.error("give a CORPUS, or --pairs and one TSV or two files of lines")
+    if len(args.pairs) == 1 and not (args.source and args.target):
         parser.error("--pairs FILE.tsv: give the languages of its columns, --source CODE --target CODE")
 
     from ..corpora.own_pairs import describe_pairs

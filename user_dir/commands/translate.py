@@ -65,8 +65,8 @@ def parse_args(argv=None) -> argparse.Namespace:
     args.alignment = args.alignment or args.alignment_head is not None
     if args.alignment and len(args.path) + len(args.model) > 1:
         parser.error("--alignment links words by the attention of one model")
-    if args.report and (args.int8 or args.report.suffix != ".html"):
-        parser.error("--report FILE.html draws what the exact model attends to, without --int8")
+    if args.report and (args.int8 or args.report.suffix != ".html" or args.report == args.output):
+        parser.error("--report must end in .html, be another file than --output, and goes without --int8")
     return args
 
 

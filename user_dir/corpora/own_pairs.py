@@ -26,12 +26,15 @@ def describe_pairs(
     name tells. ``data``: folder of the corpora; None for ``data``.
 
     Raises:
-        UserError: there is another corpus of this name, or the files or codes of languages do not fit.
+        UserError: there is another corpus of this name, there are too few pairs, or the files or codes of
+            languages do not fit.
     """
     folder, form = Path(data or DATA) / name, format_of(files[0].name)
     columns = dict(zip(languages, (1, 2))) if len(files) == 1 and form == "lines" else None
     source = Source({}, "columns" if columns else form, columns=columns)
     count = sum(1 for _ in read_pairs(files, languages, source))
+    if count < LEAST:
+        raise UserError(f"{files[0]} has {count} pairs; {LEAST} are the least")
     held_out = {"held_out": max(LEAST, math.ceil(count / HELD_OUT))}
     description = {
         "title": name,

@@ -66,7 +66,9 @@ def corpus_of(state: dict, checkpoint: Path, name: str | None = None, data: Path
         if data is None and prepared.name == name and (prepared / "bin" / "stamp.json").is_file():
             data = prepared.parent
     if name is None:
-        raise UserError(f"{checkpoint} names no corpus (its data are {shown(trained_on)}); give --corpus")
+        raise UserError(
+            f"{checkpoint} names no corpus (its data are {shown(trained_on)}); give --corpus, or --model DIR"
+        )
     return load_corpus(name, data).require_prepared()
 
 
