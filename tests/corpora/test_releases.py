@@ -1,12 +1,13 @@
 """The corpora of the paper, from miniatures of their releases to binarised data."""
 
 import re
+import shutil
 import zipfile
 
 import pytest
 import releases
 from releases import EMPTY, ODD, RELEASES, TEST, TRAIN, UNLIKE, VALID, columns
-from tiny import joined, lines
+from tiny import joined, lines, times
 
 from user_dir.corpora import load_corpus
 from user_dir.corpora.stages import prepare
@@ -138,6 +139,17 @@ def test_wmt14(whole):
     assert re.search(r"train +\d+ pairs\n +3 dropped: a side was empty\n", told)
     assert "dropped: one side had more than 1.5 times the pieces of the other" in told
     assert "next: python scripts/train.py configs/wmt14-en-de/alpha_entmax.yaml" in told
+
+
+def test_a_second_run_does_nothing(whole, tmp_path):
+    name = "iwslt14-de-en"
+    shutil.copytree(whole(name).folder.parents[1], tmp_path, dirs_exist_ok=True)
+    corpus = load_corpus(name, tmp_path / "data")
+    before = times(corpus.folder)
+    prepare(corpus, tmp_path / "raw")
+    shutil.rmtree(tmp_path / "raw")
+    prepare(corpus)  # the release is not needed any more
+    assert times(corpus.folder) == before
 
 
 HELD_OUT = [("Komm heim!", "Come home."), ("Größe 5?", "Size 5"), ("…", "!")]

@@ -96,6 +96,7 @@ def test_scores_are_those_of_the_whole_translation(corpus, peaked):
     given = dataset.collater([dataset[i] for i in range(6)])
     search = SequenceGenerator([model], task.target_dictionary, beam_size=3, max_len_b=6)
     found = search.generate([model], given)
+    assert all(each["positional_scores"].sum() <= 0 for hypotheses in found for each in hypotheses)
     with torch.no_grad():
         for row, hypotheses in enumerate(found):
             tokens = hypotheses[0]["tokens"]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from commands import ROOT, checked, fairseq, forks, read_alpha_log
+from recorded import RECORDER
 from same_training import same_config, same_flags
 
 from user_dir.checkpoints import load_checkpoint
@@ -24,7 +25,6 @@ SAME = {
     "model": {"dropout": 0.0, "alpha_freeze_updates": 1},
     "dataset": {"disable_validation": True, "max_tokens": 2000},
 }
-RECORDER = ROOT / "tests" / "end_to_end" / "recorded.py"
 PATIENCE = 300  # seconds, then torchrun is told to end, and takes its workers along
 
 

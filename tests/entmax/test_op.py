@@ -115,6 +115,17 @@ def test_against_the_entmax_package(alpha):
     torch.testing.assert_close(ours[1], theirs[1], rtol=1e-7, atol=0)
 
 
+@pytest.mark.parametrize("alpha, exact", [(1.5, peer.entmax15), (2.0, peer.sparsemax)])
+def test_against_the_exact_algorithms_of_the_entmax_package(alpha, exact):
+    scores = (2 * torch.randn(5, 40, 3, dtype=torch.float64)).requires_grad_()
+    grad = torch.randn_like(scores)
+    for dim in (0, 1, 2):
+        torch.testing.assert_close(entmax(scores, alpha, dim), exact(scores, dim=dim), rtol=0, atol=1e-13)
+        (ours,) = torch.autograd.grad(entmax(scores, alpha, dim), scores, grad)
+        (theirs,) = torch.autograd.grad(exact(scores, dim=dim), scores, grad)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
 # ------------------------------------------------------------------------------------------- softmax
 
 

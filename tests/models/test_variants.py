@@ -3,7 +3,7 @@
 import own_normalizer
 import pytest
 import torch
-from helpers import MODEL_TOLERANCE, batch, build, build_language_model, dictionary, loss
+from helpers import MODEL_TOLERANCE, batch, build, build_language_model, dictionary, loss, parse
 from invariants import assert_padding_changes_nothing, assert_steps_equal_the_whole, outputs
 
 from user_dir.attention.normalizers import NORMALIZERS, Normalizer, register
@@ -159,3 +159,4 @@ def test_a_language_model(flags):
 def test_invalid_flags(flags, words):
     with pytest.raises(SystemExit, match=words):
         build(flags)
+    assert parse("--length-scaling").length_scaling is True

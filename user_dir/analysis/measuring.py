@@ -155,7 +155,7 @@ def head_statistics(split: Split, each_batch: Callable[[dict, dict], None] | Non
     return statistics.result()
 
 
-def _measured(split: Split, facts: dict, texts: Sequence[str]) -> tuple[dict, list[SentenceMaps]]:
+def _measured(split: Split, texts: Sequence[str], **facts: str) -> tuple[dict, list[SentenceMaps]]:
     """The content of a file of statistics, which says ``facts``, too, and the maps of the first sentences.
 
     ``texts``: the source sentences of which there are to be maps.
@@ -185,7 +185,7 @@ def write_statistics(
     if maps is not None:
         source = split.corpus.text(split.subset, split.direction[0])
         texts = source.read_text(encoding="utf-8").split("\n")[:map_sentences]
-    report, sentences = _measured(split, {}, texts)
+    report, sentences = _measured(split, texts)
     if maps is not None:
         write_maps(maps, sentences)
     write_json(output, report)
@@ -213,7 +213,7 @@ def report_translations(
     for checkpoint, name, model in zip(checkpoints, model_names(checkpoints), translator.models):
         named = checkpoint, translator.corpus, TRANSLATIONS, TRANSLATIONS
         split = Split(*named, model, task, max_tokens=max_tokens)
-        statistics, maps = _measured(split, {"target": "translation"}, texts)
+        statistics, maps = _measured(split, texts, target="translation")
         log = log_beside(checkpoint)
         models.append(ModelAnalysis(name, statistics, log and read_trajectories(log), maps))
     write_report(models, path, len(texts))

@@ -55,8 +55,9 @@ def _with_requirements(main) -> None:
     try:
         main()
     except ModuleNotFoundError as error:
-        named = (extra for extra in ("fairseq", "transformers") if error.name.startswith(extra))
+        named = (name for name in ("fairseq", "transformers") if error.name.startswith(name))
+        extra = next(named, "analysis")
         raise UserError(
             f"this command needs {error.name}, which is not installed: "
-            f"pip install 'adaptively-sparse[{next(named, 'analysis')}]'"
+            f"pip install 'adaptively-sparse[{extra}]'"
         ) from None

@@ -18,10 +18,9 @@ function alphaScale(data) {
   return { low: Math.max(1, low - margin), high: high + margin, label: "α" };
 }
 
-function trajectoryChart(model, type, scale, choose) {
+function trajectoryChart(model, type, scale, layers, choose) {
   const { updates, heads } = model.trajectories;
   const rows = heads.filter((row) => row.attention === type.key);
-  const layers = 1 + Math.max(...heads.map((row) => row.layer));
   const chart = frame({
     x: { low: updates[0], high: updates[updates.length - 1], label: "updates" },
     y: scale,
@@ -127,7 +126,7 @@ function trajectories(data, choose) {
     return [
       html("h3", {}, model.name),
       figure(`α over training of ${model.name}`,
-        panels(types, (type) => trajectoryChart(model, type, scale, (row) => choose(model, row))),
+        panels(types, (type) => trajectoryChart(model, type, scale, layers, (row) => choose(model, row))),
         html("ul", { class: "legend" }, range(layers).map((layer) => html("li", {},
           svg("svg", { viewBox: "0 0 28 12", "aria-hidden": "true" }, lineMark(0, layerClass(layer, layers))),
           `layer ${layer}`)))),
