@@ -6,6 +6,7 @@ a perceptually uniform colour map, so that figures are legible in greyscale and 
 
 from __future__ import annotations
 
+import logging
 import unicodedata
 from collections.abc import Callable, Sequence
 from itertools import cycle
@@ -58,6 +59,7 @@ _ORDERS = {
 }
 
 
+logging.getLogger("fontTools").setLevel(logging.WARNING)  # at INFO: each table of a font in a PDF
 _INSTALLED = set(font_manager.get_font_names())
 styled = matplotlib.rc_context(
     {
