@@ -41,16 +41,16 @@ def main() -> None:
     add("α-entmax, forward and backward, × softmax's time", ours["to_softmax"], "at most", 1.7)
     for length in (32,) if args.quick else (32, 128, 512, 1024, 2048):
         for mask in ("full", "causal") if length >= 512 else ("full",):
-            compared = [each for each in on_cpu(mask == "causal") if AMX or each.dtype is None]
+            compared = [contender for contender in on_cpu(mask == "causal") if AMX or contender.dtype is None]
             measured = compare(compared, length, 2048 // length, mask, args.rounds, args.seed, "cpu")
-            found = {(row["attention"], row["measure"]): row for row in measured}
+            by_system = {(row["attention"], row["measure"]): row for row in measured}
             for measure, most in MOST[mask].items():
                 what = f"attention, {measure}, {mask}, n = {length}"
-                ours = found["α-entmax, α learned", measure]
+                ours = by_system["α-entmax, α learned", measure]
                 aim = ("at most", most) if length >= 128 else ()
                 add(f"{what}, × SDPA's time", ours["to_sdpa"], *aim)
                 if AMX:
-                    half = found["α-entmax, α learned, bfloat16", measure]
+                    half = by_system["α-entmax, α learned, bfloat16", measure]
                     add(f"{what}, bfloat16, × SDPA's", half["to_sdpa"], "at most", 1.0)
                     add(f"{what}, bfloat16, × float32's", half["ms"] / ours["ms"], "at most", 1.0)
     for size in () if args.quick else ("tiny", "iwslt"):

@@ -147,7 +147,7 @@ def compare(
                 calls[contender.name, measure] = call
             except Exception as error:  # other libraries may raise anything, and memory may run out
                 row["failure"] = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-    times, bases = time_calls(calls, rounds, seed), {each.name: each.base for each in compared}
+    times, bases = time_calls(calls, rounds, seed), {contender.name: contender.base for contender in compared}
     for (name, measure), values in times.items():
         base = times.get((bases[name], measure))
         rows[name, measure] |= {

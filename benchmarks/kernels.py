@@ -117,11 +117,11 @@ def timed(calls: dict, rounds: int, seed: int, device: str, where: dict) -> list
     times = time_calls(calls, rounds, seed)
     (first, _), *_ = calls
     rows = []
-    for (each, measure), values in times.items():
+    for (contender, measure), values in times.items():
         softmax = times[first, "forward" if measure == "forward" else "+ backward"]
-        row = {**where, "implementation": each.name, "alpha": each.alpha, "measure": measure}
+        row = {**where, "implementation": contender.name, "alpha": contender.alpha, "measure": measure}
         row |= {"ms": 1e3 * statistics.median(values), "to_softmax": ratio(values, softmax)}
-        rows.append({**row, "peak_mib": peak_memory(calls[each, measure], device) / 2**20})
+        rows.append({**row, "peak_mib": peak_memory(calls[contender, measure], device) / 2**20})
     return rows
 
 

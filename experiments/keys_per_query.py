@@ -104,7 +104,7 @@ def main() -> None:
     for name, runs in record.items():
         losses = [run["loss"] for run in runs.values()]
         keys, alphas = ([run[what] for run in runs.values()] for what in ("keys_per_query", "alpha"))
-        between = [f"{min(map(min, each)):.2f}–{max(map(max, each)):.2f}" for each in (keys, alphas)]
+        between = [f"{min(map(min, values)):.2f}–{max(map(max, values)):.2f}" for values in (keys, alphas)]
         rows.append([name, len(runs), mean_and_deviation(losses, ".3f")])
         rows[-1] += [mean_and_deviation(map(statistics.fmean, keys), ".2f"), *between]
     print(markdown(rows, ["system", "seeds", "loss", "keys per query", "of heads", "α of heads"]))

@@ -22,11 +22,11 @@ def main(argv=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     args = parser.parse_args(argv)
-    found = [folder for name in FOLDERS if (folder := ROOT / name).exists() or folder.is_symlink()]
-    if not found:
+    folders = [folder for name in FOLDERS if (folder := ROOT / name).exists() or folder.is_symlink()]
+    if not folders:
         return
-    size = sum(file.stat().st_size for each in found for file in each.rglob("*") if file.is_file())
-    names = " and ".join(f"{each.name}/" for each in found)
+    size = sum(file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file())
+    names = " and ".join(f"{folder.name}/" for folder in folders)
     question = f"{names} of trainings ({size / 2**20:,.0f} MiB)"
     if not args.yes:
         if not sys.stdin or not sys.stdin.isatty():
@@ -35,11 +35,11 @@ def main(argv=None) -> None:
             )
         if input(f"Remove {question}? [y/N] ").strip().lower() not in ("y", "yes"):
             raise UserError("nothing was removed")
-    for each in found:
-        if each.is_symlink():  # the folder that it leads to is elsewhere for a reason
-            each.unlink()
+    for folder in folders:
+        if folder.is_symlink():  # the folder that it leads to is elsewhere for a reason
+            folder.unlink()
         else:
-            shutil.rmtree(each)
+            shutil.rmtree(folder)
     print(f"removed {names}")
 
 

@@ -73,8 +73,8 @@ def works(venv: Path, version=None) -> bool:
         ).stdout
     except (OSError, subprocess.CalledProcessError):
         return False
-    found = tuple(int(number) for number in said.split())
-    return OLDEST <= found <= NEWEST and version in (None, found)
+    actual = tuple(int(number) for number in said.split())
+    return OLDEST <= actual <= NEWEST and version in (None, actual)
 
 
 def check_python() -> None:

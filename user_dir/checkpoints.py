@@ -239,8 +239,8 @@ def for_inference(state: dict) -> dict:
     model: dict[str, Tensor] = {}
     for name, value in state["model"].items():
         equal = (kept for kept in model.values() if kept.dtype == value.dtype and torch.equal(kept, value))
-        found = next(equal, None)
-        model[name] = value.contiguous().clone() if found is None else found
+        stored = next(equal, None)
+        model[name] = value.contiguous().clone() if stored is None else stored
     history = {key: value for key, value in state["optimizer_history"][-1].items() if key != "optimizer"}
     inference = {"args": None, "cfg": cfg, "model": model, OPTIMIZER: None, "optimizer_history": [history]}
     inference["extra_state"] = {"train_iterator": {"epoch": epoch}}
@@ -256,13 +256,13 @@ def last_checkpoints(folder: str | Path, count: int) -> list[Path]:
     ``checkpoint_last.pt`` is one of them if training went on to it.
     """
     named = ((re.fullmatch(r"checkpoint(\d+)\.pt", path.name), path) for path in Path(folder).glob("*.pt"))
-    found = [path for _, path in sorted((int(match[1]), path) for match, path in named if match)]
-    if len(found) < count:
-        raise UserError(f"{folder} has {len(found)} checkpoints of epochs (checkpointN.pt), not {count}")
+    paths = [path for _, path in sorted((int(match[1]), path) for match, path in named if match)]
+    if len(paths) < count:
+        raise UserError(f"{folder} has {len(paths)} checkpoints of epochs (checkpointN.pt), not {count}")
     last = Path(folder) / "checkpoint_last.pt"
-    if last.is_file() and num_updates(load_checkpoint(last)) > num_updates(load_checkpoint(found[-1])):
-        found.append(last)
-    return found[-count:]
+    if last.is_file() and num_updates(load_checkpoint(last)) > num_updates(load_checkpoint(paths[-1])):
+        paths.append(last)
+    return paths[-count:]
 
 
 def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
@@ -361,7 +361,7 @@ def require_same(state: dict, checkpoint: str | Path, present: Vocabulary | None
     if state.get(KEY) is None or present is None:
         return
     both = state[KEY], present.recorded
-    before, now = ({**each["dictionaries"], "pieces": each["pieces"]} for each in both)
+    before, now = ({**record["dictionaries"], "pieces": record["pieces"]} for record in both)
     for name in now:
         if None not in (before.get(name), now[name]) and before[name] != now[name]:
             file = present.files.get(name, f"the {name} dictionary")

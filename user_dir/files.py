@@ -141,10 +141,10 @@ def check_output(path: Path, inputs: Iterable[Path] = (), flag: str = "--output"
     """
     if path.name in ("", "..") or path.is_dir():
         raise UserError(f"cannot write {str(path)!r}: it names a folder, not a file")
-    folder = next(each for each in path.absolute().parents if each.exists())
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
     if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
         raise UserError(f"cannot write {path}: {folder} is no folder to write in")
-    if any(path.exists() and each.exists() and path.samefile(each) for each in inputs):
+    if any(path.exists() and file.exists() and path.samefile(file) for file in inputs):
         raise UserError(f"{path} is also an input; choose another {flag}")
 
 

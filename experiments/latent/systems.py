@@ -49,10 +49,10 @@ class Estimator(nn.Module):
         """
         calls = 0
 
-        def counted(choices, *given):
+        def counted(choices, *rows):
             nonlocal calls
             calls += len(choices)
-            return loss_function(choices, *given)
+            return loss_function(choices, *rows)
 
         if self.method in SPARSE:
             support = getattr(latent, self.method)(scores, **self.arguments)

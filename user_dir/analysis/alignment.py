@@ -123,8 +123,8 @@ def error_rate(aligned: Sequence[list[Link]], gold: Sequence[Gold]) -> dict[str,
     2003, section 4.1).
     """
     all_links, all_sure = sum(map(len, aligned)), sum(len(sure) for sure, _ in gold)
-    in_sure = sum(len(sure.intersection(found)) for found, (sure, _) in zip(aligned, gold))
-    in_possible = sum(len(possible.intersection(found)) for found, (_, possible) in zip(aligned, gold))
+    in_sure = sum(len(sure.intersection(links)) for links, (sure, _) in zip(aligned, gold))
+    in_possible = sum(len(possible.intersection(links)) for links, (_, possible) in zip(aligned, gold))
     return {
         "aer": 1 - (in_sure + in_possible) / (all_links + all_sure) if all_links + all_sure else None,
         "precision": in_possible / all_links if all_links else None,

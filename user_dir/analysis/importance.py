@@ -74,9 +74,9 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> tuple[f
 
     rho, p_value = stats.spearmanr(first, second)
     if len(first) <= _EXACT:  # scipy's is an approximation for many: 0 of three heads in the same order
-        one, other = (ranks - ranks.mean() for ranks in map(stats.rankdata, (first, second)))
-        sums = abs(other[list(permutations(range(len(first))))] @ one)
-        p_value = (sums > abs(other @ one) - 1e-9).mean()
+        x, y = (ranks - ranks.mean() for ranks in map(stats.rankdata, (first, second)))
+        sums = abs(y[list(permutations(range(len(first))))] @ x)
+        p_value = (sums > abs(y @ x) - 1e-9).mean()
     return float(rho), float(p_value)
 
 

@@ -63,7 +63,7 @@ class LayerStatistics:
         """Add a batch."""
         measured = {name: measure(attention) for name, measure in STATISTICS.items()}
         measured["diversity"] = diversity(attention.weights)[:, None], attention.queries
-        for name, (values, where) in ((name, each) for name, each in measured.items() if each is not None):
+        for name, (values, where) in [item for item in measured.items() if item[1] is not None]:
             self.sums[name] = self.sums.get(name, 0.0) + (values.double() * where[:, None]).sum((0, 2))
             self.items[name] += int(where.sum())
         attended, pairs = support(attention.weights, attention.possible)

@@ -97,8 +97,8 @@ class TranslationAligner:
         for members in dataset.batch_by_size(order, max_tokens=most) if pairs else ():
             sample = on_device(dataset.collater([dataset[i] for i in members]), self._model)
             rows = sample["id"].tolist()
-            for i, found in zip(rows, self._links(sample, [pairs[i] for i in rows])):
-                aligned[i] = pharaoh(found)
+            for i, linked in zip(rows, self._links(sample, [pairs[i] for i in rows])):
+                aligned[i] = pharaoh(linked)
         remaining = iter(aligned)
         return [[next(remaining) for _ in hypotheses] for hypotheses in translations]
 

@@ -87,15 +87,15 @@ class CpuAttention(FusedKernel):
             columns = query.new_empty(*tiles, keys, lanes, dtype=dtype)
         if save and many and not fixed_sizes:
             counts = query.new_empty(*tiles, lanes, dtype=torch.int32)
-        settings, found = _settings(inputs), (INTEGER * 2)()
+        settings, collected = _settings(inputs), (INTEGER * 2)()
         numbers = _numbers(inputs, query, key, value, in_heads(output))
-        given = addresses(query, key, value, output, *settings, weights, columns, solutions, counts)
-        if kernels["forward", dtype](numbers, *given, inputs.dropout, many, found) == _OUT_OF_RANGE:
+        pointers = addresses(query, key, value, output, *settings, weights, columns, solutions, counts)
+        if kernels["forward", dtype](numbers, *pointers, inputs.dropout, many, collected) == _OUT_OF_RANGE:
             check_range(inputs.alpha)
         if counts is not None:
-            support = query.new_empty(found[0], dtype=dtype)
-            places = query.new_empty(found[0], dtype=torch.int32)
-            kernels["collect", dtype](found[1], *addresses(support, places))
+            support = query.new_empty(collected[0], dtype=dtype)
+            places = query.new_empty(collected[0], dtype=torch.int32)
+            kernels["collect", dtype](collected[1], *addresses(support, places))
         weights = None if weights is None else weights.to(query.dtype)
         return output, weights, (solutions, columns, counts, support, places)
 
@@ -117,8 +117,8 @@ class CpuAttention(FusedKernel):
         per_head = query.new_empty(query.shape[:2], dtype=torch.float64) if need_alpha else None
         grad_weights = None if grad_weights is None else grad_weights.to(dtype).contiguous()
         settings, numbers = _settings(inputs), _numbers(inputs, query, key, value, grad, *grads)
-        given = addresses(query, key, value, grad, *grads, *settings, grad_weights, *kept, per_head)
-        kernels["backward", dtype](numbers, *given, inputs.dropout)
+        pointers = addresses(query, key, value, grad, *grads, *settings, grad_weights, *kept, per_head)
+        kernels["backward", dtype](numbers, *pointers, inputs.dropout)
         return *grads, per_head
 
     def saved_like(self, inputs: KernelInputs) -> Tensor:

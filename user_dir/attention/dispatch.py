@@ -12,7 +12,7 @@ from .inputs import AttentionInputs, Backend, check_inputs
 TABLE: tuple[Backend, ...] = (cpu.KERNEL, triton.KERNEL, Dense())
 """All backends. ``auto`` takes the first that is preferred; the last one takes all arguments."""
 
-BACKENDS = ("auto", *dict.fromkeys(each.name for each in TABLE))
+BACKENDS = ("auto", *dict.fromkeys(backend.name for backend in TABLE))
 
 
 def attention(
@@ -57,10 +57,10 @@ def attention(
     Source: Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762), equation 1, with the α-entmax of Correia
     et al. 2019 (https://arxiv.org/abs/1909.00015) instead of softmax.
     """
-    given = AttentionInputs(
+    inputs = AttentionInputs(
         query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights
     )
-    return attend(given, backend)
+    return attend(inputs, backend)
 
 
 def attend(inputs: AttentionInputs, backend: str) -> tuple[Tensor, Tensor | None]:
@@ -68,8 +68,8 @@ def attend(inputs: AttentionInputs, backend: str) -> tuple[Tensor, Tensor | None
     check_inputs(inputs)
     device = inputs.query.device.type
     if backend == "auto":
-        candidates = (each for each in TABLE if each.device in (device, None))
-        chosen = next(each for each in candidates if each.is_preferred(inputs))
+        candidates = (entry for entry in TABLE if entry.device in (device, None))
+        chosen = next(candidate for candidate in candidates if candidate.is_preferred(inputs))
     else:
         chosen = _backend(backend, device)
         reason = chosen.unsupported(inputs)
@@ -83,9 +83,9 @@ def attend(inputs: AttentionInputs, backend: str) -> tuple[Tensor, Tensor | None
 
 
 def _backend(name: str, device: str) -> Backend:
-    for each in TABLE:
-        if each.name == name and each.device in (device, None):
-            return each
+    for backend in TABLE:
+        if backend.name == name and backend.device in (device, None):
+            return backend
     raise ValueError(
         f"there is no attention backend {name!r} for {device}: choose from {', '.join(BACKENDS)}"
     )

@@ -84,8 +84,8 @@ class FusedKernel(Backend):
         if exporting_to_onnx():
             return "ONNX does not have its operator"
         if query.dtype not in self.dtypes or not query.dtype == key.dtype == value.dtype:
-            given = " and ".join(sorted({str(tensor.dtype) for tensor in (query, key, value)}))
-            return f"it takes {' or '.join(map(str, self.dtypes))}, not {given}"
+            dtypes = " and ".join(sorted({str(tensor.dtype) for tensor in (query, key, value)}))
+            return f"it takes {' or '.join(map(str, self.dtypes))}, not {dtypes}"
         if query.size(-1) != value.size(-1):
             return f"keys have the head dimension {query.size(-1)}, but values {value.size(-1)}"
         if not query.numel() or not key.numel():
@@ -95,9 +95,9 @@ class FusedKernel(Backend):
             return f"alpha has the shape {tuple(alpha.shape)}, not one entry per head"
         return super().unsupported(inputs)
 
-    def compute(self, given: AttentionInputs) -> tuple[Tensor, Tensor | None]:
+    def compute(self, arguments: AttentionInputs) -> tuple[Tensor, Tensor | None]:
         """See the base class; by the operators where tensors are not plain."""
-        query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights = given
+        query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights = arguments
         learned = alpha if isinstance(alpha, Tensor) else None
         eager = is_eager(query, key, value, learned, key_padding_mask, attn_mask)
         if isinstance(alpha, Tensor):
@@ -122,15 +122,15 @@ class FusedKernel(Backend):
 
     # Where there is no tensor, the operators return an empty one.
 
-    def _operate(self, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
-        *arguments, need_weights, save = given
+    def _operate(self, *operands: Any) -> tuple[Tensor, Tensor, Tensor]:
+        *arguments, need_weights, save = operands
         inputs = _with_dense_rows(arguments)
         output, weights, saved = self.forward(inputs, need_weights, save, fixed_sizes=True)
         kept = saved[0] if save else None
         return in_heads(output), _or_nothing(weights, inputs.query), _or_nothing(kept, inputs.query)
 
-    def _fake(self, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
-        *arguments, need_weights, save = given
+    def _fake(self, *operands: Any) -> tuple[Tensor, Tensor, Tensor]:
+        *arguments, need_weights, save = operands
         inputs = KernelInputs(*arguments)
         query = inputs.query
         weights = query.new_empty(*query.shape[:3], inputs.key.size(2)) if need_weights else None
@@ -144,31 +144,31 @@ class FusedKernel(Backend):
         query, alpha, need_alpha = tensors[0], tensors[3], ctx.needs_input_grad[3]
         grad = torch.zeros_like(query) if grad is None else grad
         grad_weights = grad_weights if ctx.need_weights else None
-        given = (*tensors, ctx.causal, ctx.dropout, seed, saved, grad, grad_weights, need_alpha)
-        *grads, parts = self._backward_operator(*given)
+        operands = (*tensors, ctx.causal, ctx.dropout, seed, saved, grad, grad_weights, need_alpha)
+        *grads, parts = self._backward_operator(*operands)
         return *grads, gradient_of_alpha(parts, alpha) if need_alpha else None, *[None] * 7
 
-    def _operate_backward(self, *given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        *arguments, saved, grad, grad_weights, need_alpha = given
+    def _operate_backward(self, *operands: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        *arguments, saved, grad, grad_weights, need_alpha = operands
         inputs, kept = _with_dense_rows(arguments), (saved.contiguous(),)
         *grads, parts = self.backward(inputs, kept, dense_rows(grad), grad_weights, need_alpha)
         per_head = parts.flatten(2).sum(2) if parts is not None and parts.dim() > 2 else parts
         return grads[0], grads[1], grads[2], _or_nothing(per_head, grad)
 
-    def _fake_backward(self, *given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        query, key, value = [torch.empty_like(dense_rows(each)) for each in given[:3]]
-        need_alpha = given[-1]
+    def _fake_backward(self, *operands: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        query, key, value = [torch.empty_like(dense_rows(tensor)) for tensor in operands[:3]]
+        need_alpha = operands[-1]
         per_head = query.new_empty(query.shape[:2], dtype=self.parts_dtype) if need_alpha else None
-        return query, key, value, _or_nothing(per_head, given[-3])
+        return query, key, value, _or_nothing(per_head, operands[-3])
 
 
 class _Attention(torch.autograd.Function):
     """Autograd function around the kernels, for plain tensors."""
 
     @staticmethod
-    def forward(ctx: Any, kernel: FusedKernel, *given: Any) -> tuple[Tensor, Tensor | None]:
+    def forward(ctx: Any, kernel: FusedKernel, *operands: Any) -> tuple[Tensor, Tensor | None]:
         """Output (T, B, H, D), since a view that is returned cannot be modified in place; and weights."""
-        *arguments, need_weights = given
+        *arguments, need_weights = operands
         inputs = KernelInputs(*arguments)
         output, weights, saved = kernel.forward(inputs, need_weights, True)
         ctx.save_for_backward(*inputs[:_TENSORS], *saved)
@@ -194,7 +194,7 @@ def is_learning(*tensors: Tensor) -> bool:
     """Whether a gradient may be needed; inside of ``torch.func`` and in a trace, that is not known."""
     if torch.jit.is_tracing():
         return True
-    return torch.is_grad_enabled() and (transformed() or any(each.requires_grad for each in tensors))
+    return torch.is_grad_enabled() and (transformed() or any(tensor.requires_grad for tensor in tensors))
 
 
 def _setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -204,8 +204,8 @@ def _setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor
     ctx.set_materialize_grads(False)
 
 
-def _with_dense_rows(given: Any) -> KernelInputs:
-    query, key, value, *others = given
+def _with_dense_rows(operands: Any) -> KernelInputs:
+    query, key, value, *others = operands
     return KernelInputs(dense_rows(query), dense_rows(key), dense_rows(value), *others)
 
 

@@ -159,7 +159,7 @@ class EntmaxAttention(nn.MultiheadAttention):
         """Self-attention in a nested tensor, which TransformerEncoder makes of padded input in evaluation."""
         if not self_attention or not self.batch_first:
             raise ValueError("nested tensors need batch_first, self-attention, no masks and no weights")
-        lengths = [each.size(0) for each in query.unbind()]
+        lengths = [sequence.size(0) for sequence in query.unbind()]
         x = query.to_padded_tensor(0.0)
         places = torch.arange(x.size(1), device=x.device)
         padding = torch.stack([places >= length for length in lengths])

@@ -98,7 +98,9 @@ def compare_heads(systems: list[tuple[str, list[Path]]]) -> tuple[str, dict]:
     from ..analysis.results import check_same_split, comparison_table, read_statistics, summary
 
     reports = {path: read_statistics(path) for _, paths in systems for path in paths}
-    check_same_split({str(path): (each.get("corpus"), each.get("subset")) for path, each in reports.items()})
+    check_same_split(
+        {str(path): (report.get("corpus"), report.get("subset")) for path, report in reports.items()}
+    )
     summaries = {name: [summary(reports[path]) for path in paths] for name, paths in systems}
     files = {name: list(map(str, paths)) for name, paths in systems}
     return comparison_table(summaries), {"files": files, "systems": summaries}

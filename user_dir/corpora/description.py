@@ -118,7 +118,7 @@ class Description(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         if split in self.held_out:
             return []
         entries = self.splits[split]
-        return [self._source(split, each) for each in (entries if isinstance(entries, list) else [entries])]
+        return [self._source(split, entry) for entry in (entries if isinstance(entries, list) else [entries])]
 
     def steps(self, split: str) -> tuple[str, ...]:
         """The steps of normalisation for a split, in order; empty for most corpora."""
@@ -191,8 +191,8 @@ def _complaints(description: Description) -> Iterator[str]:
     if len(set(description.languages)) < 2:
         yield f"languages: {description.languages[0]!r} is named twice"
     keys = ("pieces_of", "wordpiece", "vocabulary_size")
-    if len(given := [key for key in keys if getattr(description, key) is not None]) > 1:
-        yield f"{' and '.join(given)} exclude each other"
+    if len(chosen := [key for key in keys if getattr(description, key) is not None]) > 1:
+        yield f"{' and '.join(chosen)} exclude each other"
     for name, every in description.held_out.items():
         if type(every) is not int or every < 2:
             yield f"splits: {name} has held_out {every!r}, but it must be a number of at least 2"

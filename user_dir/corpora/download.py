@@ -36,8 +36,8 @@ class RawFiles:
     may also lie where a config's ``bert`` is relative to.
     """
 
-    def __init__(self, corpus: Corpus, given: Path | None = None):
-        self.corpus, self.given, self.folder = corpus, given, given or corpus.raw
+    def __init__(self, corpus: Corpus, user_folder: Path | None = None):
+        self.corpus, self.user_folder, self.folder = corpus, user_folder, user_folder or corpus.raw
         self.extracted = Path()  # of members, see ``extract``
         self.members: dict[str, list[str]] = {}  # of each raw file; none of plain text
         for raw, member in map(split_name, corpus.description.files()):
@@ -57,7 +57,7 @@ class RawFiles:
         """
         last = name.rsplit("/", 1)[-1]
         unique = [raw.rsplit("/", 1)[-1] for raw in self.members].count(last) == 1
-        folders = [self.folder, *([] if self.given else [self.corpus.description.path.parent / "raw"])]
+        folders = [self.folder, *([] if self.user_folder else [self.corpus.description.path.parent / "raw"])]
         paths = [folder / stem for folder in folders for stem in ([name, last] if unique else [name])]
         paths = [path.with_name(path.name + ending) for path in paths for ending in ("", ".gz")]
         return next((path for path in [*paths, ROOT / name] if path.is_file()), None)
@@ -76,7 +76,7 @@ class RawFiles:
 
     def _digest(self, name: str) -> str:
         published = self.corpus.description.downloads.get(name)
-        if published is not None and self.given is None and self.find(name) is None:
+        if published is not None and self.user_folder is None and self.find(name) is None:
             # Text may be published compressed or plain; the local name says which it is.
             packed = published.urls[0].endswith(".gz") and not name.endswith(".gz")
             download(published, self.folder / (f"{name}.gz" if packed and not is_archive(name) else name))

@@ -130,7 +130,7 @@ def train_model(
 def _readable(sentences: Iterable[str]) -> Iterator[str]:
     """The sentences in a form of which sentencepiece leaves nothing out: short lines without its marks."""
     for sentence in sentences:
-        text = META.sub(lambda found: " ".join(found[0]), spaced(sentence).replace(FULL_BLOCK, " "))
+        text = META.sub(lambda match: " ".join(match[0]), spaced(sentence).replace(FULL_BLOCK, " "))
         # Words are learned from one by one, so that lines may be split between them.
         yield from [text] if len(text) < LONG else textwrap.wrap(text, LONG, break_on_hyphens=False)
 

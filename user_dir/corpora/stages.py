@@ -67,7 +67,7 @@ def make_text(corpus: Corpus, files: RawFiles, force: bool) -> None:
     inputs: dict[str, Any] = {key: getattr(description, key) for key in keys}
     inputs["clean"] = [repr(description.clean.moses_tokens), description.clean.near_duplicates]
     # Text whose raw files are no longer here needs no download.
-    if files.given is None and not force and None in map(files.find, files.members):
+    if files.user_folder is None and not force and None in map(files.find, files.members):
         made_from = stamps.read_stamp(stamp).get("inputs", {}).get("raw")
         if stamps.is_done("text", stamp, {**inputs, "raw": made_from}):
             return
@@ -116,7 +116,9 @@ def _write_split(files: RawFiles, split: str, folder: Path, others: list[str]) -
     if not count:
         raise UserError(f"the split {split} of {corpus.name} has no sentence pair")
     if any(source.reference for source in sources):
-        pairs = chain.from_iterable(_read(files, each, each.reference or each.file) for each in sources)
+        pairs = chain.from_iterable(
+            _read(files, source, source.reference or source.file) for source in sources
+        )
         number = write_rows(folder / "reference", subset, languages, pairs)
         if number != count:
             raise UserError(
@@ -203,7 +205,7 @@ def make_data(corpus: Corpus, vocabulary_size: int | None, workers: int, force: 
         else:
             shutil.copyfile(other.bin / "dict.txt", dictionary)
         report |= _binarise(made, dictionary)
-        models = [each.spm_model for each in (corpus, made) if each.spm_model.is_file()]
+        models = [place.spm_model for place in (corpus, made) if place.spm_model.is_file()]
         if len({model.read_bytes() for model in models}) == 2:
             logger.warning("warning: the pieces change; checkpoints trained with the old ones no longer fit")
 

@@ -42,11 +42,11 @@ def read_tokenizer(files: Mapping[str, Path]) -> WordPieces:
     """
     rules, path = None, files.get(TOKENIZER) or files[VOCABULARY]
     if TOKENIZER in files:
-        given = read_json(path, "the tokenizer of a BERT")
-        numbers = {token["content"]: token["id"] for token in given.get("added_tokens", [])}
-        numbers |= given["model"]["vocab"]
+        tokenizer = read_json(path, "the tokenizer of a BERT")
+        numbers = {token["content"]: token["id"] for token in tokenizer.get("added_tokens", [])}
+        numbers |= tokenizer["model"]["vocab"]
         tokens = sorted(numbers, key=numbers.__getitem__)
-        rules = given.get("normalizer") or dict.fromkeys(RULES, False)
+        rules = tokenizer.get("normalizer") or dict.fromkeys(RULES, False)
     else:
         tokens = list(read_lines(path))
         if CONFIG in files:

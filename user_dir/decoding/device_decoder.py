@@ -111,8 +111,8 @@ class _Attention:
 
     def __init__(self, attention: nn.Module, layer: int, copies: Copies, *projections: nn.Linear):
         self.attention, self._layer = attention, layer
-        self._weight = copies.add(lambda: torch.cat([each.weight for each in projections]))
-        self._bias = copies.add(lambda: torch.cat([each.bias for each in projections]))
+        self._weight = copies.add(lambda: torch.cat([projection.weight for projection in projections]))
+        self._bias = copies.add(lambda: torch.cat([projection.bias for projection in projections]))
         self._alpha = copies.add(self._computed_alpha)
 
     def _computed_alpha(self) -> Tensor:

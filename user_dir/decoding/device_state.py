@@ -202,7 +202,7 @@ class State:
         made: list[list[dict[str, Tensor]]] = [[] for _ in self.sentences]
         for i, (place, length) in enumerate(zip(places.tolist(), (lengths + 1).tolist())):
             made[place].append(hypothesis(symbols[i, :length], scores[i], positional[i, :length]))
-        return [sorted(each, key=lambda hypothesis: -hypothesis["score"].item()) for each in made]
+        return [sorted(hypotheses, key=lambda hypothesis: -hypothesis["score"].item()) for hypotheses in made]
 
     def _traced(self, steps: int, places: Tensor, lengths: Tensor, parents: Tensor) -> tuple[Tensor, Tensor]:
         """Symbols and summed log-probabilities (N, T) of hypotheses before their ends, traced backwards.

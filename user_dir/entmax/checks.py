@@ -68,17 +68,17 @@ def check_masks(key_padding_mask: Tensor | None, attn_mask: Tensor | None, shape
     """
     batch, _, queries, keys = shape
     if key_padding_mask is not None:
-        given = tuple(key_padding_mask.shape)
+        mask_shape = tuple(key_padding_mask.shape)
         if key_padding_mask.dtype != torch.bool:
             raise ValueError(f"the key_padding_mask must be boolean, not {key_padding_mask.dtype}")
-        if given != (batch, keys):
-            raise ValueError(f"the key_padding_mask must have the shape {(batch, keys)}, not {given}")
+        if mask_shape != (batch, keys):
+            raise ValueError(f"the key_padding_mask must have the shape {(batch, keys)}, not {mask_shape}")
     if attn_mask is not None:
         check_mask(attn_mask)
-        given = tuple(attn_mask.shape)
-        fits = all(size in (1, wanted) for size, wanted in zip(given[::-1], shape[::-1]))
-        if not fits or len(given) > len(shape):
-            raise ValueError(f"the attn_mask must have the shape {(queries, keys)}, not {given}")
+        mask_shape = tuple(attn_mask.shape)
+        fits = all(size in (1, wanted) for size, wanted in zip(mask_shape[::-1], shape[::-1]))
+        if not fits or len(mask_shape) > len(shape):
+            raise ValueError(f"the attn_mask must have the shape {(queries, keys)}, not {mask_shape}")
 
 
 def as_numbers(attn_mask: Tensor, dtype: torch.dtype) -> Tensor:

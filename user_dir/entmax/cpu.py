@@ -35,11 +35,11 @@ def entmax_forward(scores: Tensor, alpha: Tensor, dim: int = -1) -> Tensor:
     weights = torch.empty_like(rows)
     vector, repeat = _vector(alpha, scores, dim)
     problem = (*addresses(rows, weights), *rows.shape, vector.data_ptr(), vector.numel(), repeat)
-    found = kernels["forward", dtype](*problem)
-    if found == _OUT_OF_RANGE:
+    status = kernels["forward", dtype](*problem)
+    if status == _OUT_OF_RANGE:
         check_range(alpha)
     weights = from_rows(weights, scores, dim)
-    if found == _SOME_AT_ONE:  # bitwise equal to torch.softmax
+    if status == _SOME_AT_ONE:  # bitwise equal to torch.softmax
         weights = torch.where(alpha == 1, torch.softmax(scores.to(dtype), dim), weights)
         weights = weights.masked_fill(scores.isneginf().all(dim, keepdim=True), 0.0)
     return weights.to(scores.dtype)
@@ -56,8 +56,8 @@ def entmax_backward(
     grad_scores = torch.empty_like(rows)
     per_row = torch.empty(rows.size(0), dtype=torch.float64) if need_alpha else None
     vector, repeat = _vector(alpha, weights, dim)
-    given = (*addresses(rows, grad_rows, grad_scores, per_row), *rows.shape)
-    kernels["backward", dtype](*given, vector.data_ptr(), vector.numel(), repeat)
+    problem = (*addresses(rows, grad_rows, grad_scores, per_row), *rows.shape)
+    kernels["backward", dtype](*problem, vector.data_ptr(), vector.numel(), repeat)
     grad_alpha = None if per_row is None else gradient_of_alpha(per_row, alpha, weights, dim)
     return from_rows(grad_scores, weights, dim).to(weights.dtype), grad_alpha
 

@@ -131,8 +131,8 @@ def _gradient(ctx: Any, grad: Tensor) -> Tensor:
     return entmax_loss_backward(scores, target, *ctx.settings, solutions, grad)
 
 
-def _backward(scores: Tensor, target: Tensor, *given: Any) -> Tensor:
-    settings, (solutions, grad) = LossSettings(*given[:3]), given[3:]
+def _backward(scores: Tensor, target: Tensor, *operands: Any) -> Tensor:
+    settings, (solutions, grad) = LossSettings(*operands[:3]), operands[3:]
     problem = _working(scores), target.contiguous(), settings, solutions.contiguous()
     return implementation_for(scores).loss_backward(*problem, grad).to(scores.dtype)
 

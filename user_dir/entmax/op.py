@@ -159,12 +159,12 @@ class Entmax(torch.autograd.Function):
 
 def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None]:
     weights, alpha = ctx.saved_tensors
-    given = weights, alpha, grad, ctx.dim, ctx.needs_input_grad[1]
+    arguments = weights, alpha, grad, ctx.dim, ctx.needs_input_grad[1]
     if torch.is_grad_enabled() or transformed():  # torch itself differentiates the plain formula again
-        return reference.entmax_backward(*given)
+        return reference.entmax_backward(*arguments)
     if ctx.implementation is not None and is_eager(weights, alpha, grad):
-        return ctx.implementation.entmax_backward(*given)
-    grad_scores, grad_alpha = entmax_backward(*given)
+        return ctx.implementation.entmax_backward(*arguments)
+    grad_scores, grad_alpha = entmax_backward(*arguments)
     return grad_scores, grad_alpha if ctx.needs_input_grad[1] else None
 
 
@@ -185,10 +185,13 @@ def _setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
     ctx.save_for_backward(output, alpha)
 
 
-def _backward(weights: Tensor, alpha: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
-    grad_scores, grad_alpha = implementation_for(weights).entmax_backward(weights, alpha, *given)
+def _backward(
+    weights: Tensor, alpha: Tensor, grad: Tensor, dim: int, need_alpha: bool
+) -> tuple[Tensor, Tensor]:
+    implementation = implementation_for(weights)
+    grad_scores, grad_alpha = implementation.entmax_backward(weights, alpha, grad, dim, need_alpha)
     grad_alpha = alpha.new_empty(0) if grad_alpha is None else grad_alpha.contiguous()
-    return _in_rows(grad_scores, given[1]), grad_alpha
+    return _in_rows(grad_scores, dim), grad_alpha
 
 
 def _fake_backward(

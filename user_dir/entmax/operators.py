@@ -79,10 +79,10 @@ def define_operator(
     return operator
 
 
-def _vmap(operator: Callable, info: Any, in_dims: tuple, *given: Any) -> tuple:
+def _vmap(operator: Callable, info: Any, in_dims: tuple, *values: Any) -> tuple:
     results = []
     for i in range(info.batch_size):
-        results.append(operator(*(x if dim is None else x.select(dim, i) for x, dim in zip(given, in_dims))))
+        results.append(operator(*(x if dim is None else x.select(dim, i) for x, dim in zip(values, in_dims))))
     if isinstance(results[0], Tensor):
         return torch.stack(results), 0
     return tuple(map(torch.stack, zip(*results))), (0,) * len(results[0])
@@ -101,8 +101,8 @@ def _autograd_kernel(operator: Any, setup_context: Callable, backward: Callable)
 
     class Differentiable(torch.autograd.function._SingleLevelFunction):
         @staticmethod
-        def forward(ctx: Any, *given: Any) -> Any:
-            *arguments, keyset = given
+        def forward(ctx: Any, *operands: Any) -> Any:
+            *arguments, keyset = operands
             with torch.set_grad_enabled(transformed()):  # a transform around this one differentiates, too
                 results = below(keyset, *arguments)
             setup_context(ctx, arguments, results)

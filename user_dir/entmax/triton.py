@@ -309,13 +309,13 @@ def _loss_forward(
     mass = nothing
     slope = nothing
     excess = nothing
-    found = tl.zeros([1, TILE], tl.int64)
+    used = tl.zeros([1, TILE], tl.int64)
     for first in range(0, n, TILE):
         p, w, x = _weights(scores, first + columns, n, shift, lam, eps, DTYPE)
         mass += p
         slope += w
         excess += tl.where(p > 0, p * x, 0.0)
-        found += (p > 0).to(tl.int64)
+        used += (p > 0).to(tl.int64)
     total = tl.sum(mass, 1)
     over = total - 1.0
     slopes = or_one(tl.sum(slope, 1))
@@ -326,13 +326,13 @@ def _loss_forward(
         loss += smoothing * (own - (whole / n - tl.sum(shift, 1)))
     loss = tl.where(top == float("-inf"), float("inf"), loss)
     loss = tl.where(some_broken, float("nan"), loss)
-    one = tl.arange(0, 1)
-    tl.store(losses + row + one, tl.where(counted, loss, 0.0))
-    tl.store(support + row + one, tl.where(counted & (top == top) & (some_broken == 0), tl.sum(found, 1), 0))
+    zero = tl.arange(0, 1)
+    tl.store(losses + row + zero, tl.where(counted, loss, 0.0))
+    tl.store(support + row + zero, tl.where(counted & (top == top) & (some_broken == 0), tl.sum(used, 1), 0))
     solutions += row * 3
-    tl.store(solutions + one, tl.where(some_broken & counted, float("nan"), top))
-    tl.store(solutions + 1 + one, lam)
-    tl.store(solutions + 2 + one, or_one(total))
+    tl.store(solutions + zero, tl.where(some_broken & counted, float("nan"), top))
+    tl.store(solutions + 1 + zero, lam)
+    tl.store(solutions + 2 + zero, or_one(total))
 
 
 @triton.jit
@@ -361,10 +361,10 @@ def _loss_backward(
     own_column = tl.load(target + row)
     eps = tl.load(settings).to(DTYPE)
     smoothing = tl.load(settings + 1).to(DTYPE)
-    one = tl.arange(0, 1)
-    top = tl.load(solutions + row * 3 + one)
-    lam = tl.load(solutions + row * 3 + 1 + one)
-    total = tl.load(solutions + row * 3 + 2 + one)
+    zero = tl.arange(0, 1)
+    top = tl.load(solutions + row * 3 + zero)
+    lam = tl.load(solutions + row * 3 + 1 + zero)
+    total = tl.load(solutions + row * 3 + 2 + zero)
     upstream = tl.load(grad + row)
     columns = tl.arange(0, TILE)[None, :]
     there = (own_column != ignored) & (top != float("-inf"))
@@ -374,6 +374,6 @@ def _loss_backward(
     for first in range(0, n, TILE):
         at = first + columns
         p, _, _ = _weights(scores, at, n, shift, lam, eps, DTYPE)
-        found = p / total[:, None] - smoothing / n - tl.where(at == own_column, 1.0 - smoothing, 0.0)
-        found = tl.where(top[:, None] == top[:, None], found, float("nan"))
-        tl.store(grad_scores + at, tl.where(there[:, None], upstream * found, 0.0), mask=at < n)
+        gradient = p / total[:, None] - smoothing / n - tl.where(at == own_column, 1.0 - smoothing, 0.0)
+        gradient = tl.where(top[:, None] == top[:, None], gradient, float("nan"))
+        tl.store(grad_scores + at, tl.where(there[:, None], upstream * gradient, 0.0), mask=at < n)

@@ -42,9 +42,9 @@ def install() -> None:
 
 def put_around(owner, name: str, function: Callable) -> None:
     """Put one function in its place, also where other modules of fairseq have imported what it replaces."""
-    found = inspect.getattr_static(owner, name)
-    kind = type(found) if isinstance(found, (classmethod, staticmethod)) else None
-    inner = found.__func__ if kind else found
+    original = inspect.getattr_static(owner, name)
+    kind = type(original) if isinstance(original, (classmethod, staticmethod)) else None
+    inner = original.__func__ if kind else original
 
     @functools.wraps(inner)
     def outer(*args, **kwargs):

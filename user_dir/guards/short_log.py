@@ -50,7 +50,9 @@ class Terminal(logging.Handler):
         model, settings = trainer.get_model(), trainer.cfg.model
         size = sum(parameter.numel() for parameter in model.parameters())
         name = getattr(settings, "_name", None) or getattr(settings, "arch", "model")
-        files = [each.baseFilename for each in logging.root.handlers if hasattr(each, "baseFilename")]
+        files = [
+            handler.baseFilename for handler in logging.root.handlers if hasattr(handler, "baseFilename")
+        ]
         where = f"; full log: {files[0].removeprefix(os.getcwd() + os.sep)}" if files else ""
         logger.info("training %s (%s parameters) on %s%s", name, f"{size:,}", trainer.device, where)
         if hasattr(model, "alpha_values"):
@@ -74,30 +76,30 @@ class Terminal(logging.Handler):
 
 def figures(text: str) -> dict[str, float]:
     """The figures in a line of fairseq's log, ``loss=1.5, ppl=2`` or ``loss 1.5 | ppl 2``, by name."""
-    found = re.findall(r"(\w+)[= ](-?[\d.]+(?:e[+-]?\d+)?|nan|-?inf)(?:, | \| |$)", text)
-    return {name: float(figure) for name, figure in found}
+    pairs = re.findall(r"(\w+)[= ](-?[\d.]+(?:e[+-]?\d+)?|nan|-?inf)(?:, | \| |$)", text)
+    return {name: float(figure) for name, figure in pairs}
 
 
-def training_line(epoch: str, total: int, found: dict[str, float]) -> str:
+def training_line(epoch: str, total: int, values: dict[str, float]) -> str:
     """Update, epoch, loss, perplexity, mean α of each attention type, learning rate and words per second."""
-    update = int(found["num_updates"])
+    update = int(values["num_updates"])
     count = f"{update:>{len(str(total))}}/{total}" if total else f"update {update}"
-    parts = [count, f"epoch {epoch}", *_shown(found, "loss", "ppl", digits=4)]
-    alphas = [found.get(f"alpha_{name}_mean") for name in ATTENTION_TYPES]
+    parts = [count, f"epoch {epoch}", *_shown(values, "loss", "ppl", digits=4)]
+    alphas = [values.get(f"alpha_{name}_mean") for name in ATTENTION_TYPES]
     if any(alpha is not None for alpha in alphas):
         parts.append("α " + " ".join("-" if alpha is None else f"{alpha:.2f}" for alpha in alphas))
-    parts += _shown(found, "lr", digits=3)
-    if "wps" in found:
-        parts.append(f"{found['wps']:.0f} words/s")
+    parts += _shown(values, "lr", digits=3)
+    if "wps" in values:
+        parts.append(f"{values['wps']:.0f} words/s")
     return "  ".join(parts)
 
 
-def validation_line(epoch: str, subset: str, found: dict[str, float]) -> str:
+def validation_line(epoch: str, subset: str, values: dict[str, float]) -> str:
     """Split, update, epoch, loss, perplexity, BLEU if measured, and the best checkpoint metric."""
-    best = [name for name in found if name.startswith("best_")]
-    shown = _shown(found, "loss", "ppl", "bleu", *best, digits=5)
-    return "  ".join([f"{subset}: update {found['num_updates']:.0f}", f"epoch {epoch}", *shown])
+    best = [name for name in values if name.startswith("best_")]
+    shown = _shown(values, "loss", "ppl", "bleu", *best, digits=5)
+    return "  ".join([f"{subset}: update {values['num_updates']:.0f}", f"epoch {epoch}", *shown])
 
 
-def _shown(found: dict[str, float], *names: str, digits: int) -> list[str]:
-    return [f"{name.replace('_', ' ')} {found[name]:.{digits}g}" for name in names if name in found]
+def _shown(values: dict[str, float], *names: str, digits: int) -> list[str]:
+    return [f"{name.replace('_', ' ')} {values[name]:.{digits}g}" for name in names if name in values]

@@ -41,11 +41,11 @@ logger = logging.getLogger(__name__)
 @around(options, "parse_args_and_arch")
 def parse_args_and_arch(parse, parser, input_args=None, *args, **kwargs):
     """Let ``--bf16`` mean bfloat16 alone; fairseq's parser asks for a TPU as well."""
-    found = parse(parser, input_args, *args, **kwargs)
-    given = found[0] if isinstance(found, tuple) else found  # else with the words that are not known
-    if getattr(given, "bf16", False):
-        given.tpu = "--tpu" in (sys.argv if input_args is None else input_args)
-    return found
+    parsed = parse(parser, input_args, *args, **kwargs)
+    settings = parsed[0] if isinstance(parsed, tuple) else parsed  # else with the words that are not known
+    if getattr(settings, "bf16", False):
+        settings.tpu = "--tpu" in (sys.argv if input_args is None else input_args)
+    return parsed
 
 
 @around(Trainer, "__init__")

@@ -28,23 +28,23 @@ IMPOSSIBLE = -1e6
 @around(BeamSearch, "step")
 def end_exhausted(take_step, self, step: int, lprobs: Tensor, scores: Tensor | None, *others, **options):
     """As fairseq's, except that if no candidate of a sentence has a probability, all its hypotheses end."""
-    found, tokens, beams = take_step(self, step, lprobs, scores, *others, **options)
-    exhausted = found[:, 0] == -math.inf  # candidates are sorted
+    totals, tokens, beams = take_step(self, step, lprobs, scores, *others, **options)
+    exhausted = totals[:, 0] == -math.inf  # candidates are sorted
     if exhausted.any():
         before = torch.zeros_like(lprobs[:, :, 0])
         if scores is not None and step > 0:
             before = scores[:, :, step - 1].to(lprobs.dtype).clamp(min=IMPOSSIBLE)
         order = before.argsort(dim=1, descending=True)
-        width = min(lprobs.size(1), found.size(1))
-        ended = torch.full_like(found, -math.inf)
+        width = min(lprobs.size(1), totals.size(1))
+        ended = torch.full_like(totals, -math.inf)
         ended[:, :width] = (before.gather(1, order) + IMPOSSIBLE)[:, :width]
         parents = torch.zeros_like(beams)
         parents[:, :width] = order[:, :width]
         rows = exhausted.unsqueeze(1)
-        found = torch.where(rows, ended, found)
+        totals = torch.where(rows, ended, totals)
         tokens = tokens.masked_fill(rows, self.eos)
         beams = torch.where(rows, parents, beams)
-    return found, tokens, beams
+    return totals, tokens, beams
 
 
 @around(Sampling, "step")
@@ -54,8 +54,8 @@ def end_dead(take_step, self, step: int, lprobs: Tensor, *others):
     if dead.any():
         lprobs = lprobs.clone()
         lprobs[:, :, self.eos].masked_fill_(dead, 0.0)
-    found, tokens, beams = take_step(self, step, lprobs, *others)
-    return found + IMPOSSIBLE * dead.to(found.dtype).gather(1, beams), tokens, beams
+    totals, tokens, beams = take_step(self, step, lprobs, *others)
+    return totals + IMPOSSIBLE * dead.to(totals.dtype).gather(1, beams), tokens, beams
 
 
 @around(SequenceGenerator, "generate")
@@ -84,12 +84,12 @@ def align(search, self, models, sample, **kwargs):
     """Align the hypotheses that there are; fairseq expects as many as the beam has."""
     if any(getattr(model, "full_context_alignment", False) for model in self.model.models):
         return search(self, models, sample, **kwargs)
-    found = SequenceGenerator.generate(self, models, sample, **kwargs)
-    for source, hypotheses in zip(sample["net_input"]["src_tokens"].cpu(), found):
+    translations = SequenceGenerator.generate(self, models, sample, **kwargs)
+    for source, hypotheses in zip(sample["net_input"]["src_tokens"].cpu(), translations):
         for hypothesis in hypotheses:
             attended, target = hypothesis["attention"].cpu().t(), hypothesis["tokens"].cpu()
             hypothesis["alignment"] = self.extract_alignment(attended, source, target, self.pad, self.eos)
-    return found
+    return translations
 
 
 # --------------------------------------------------------------------------------- repeated n-grams
@@ -123,14 +123,14 @@ def repeating(tokens: Tensor, size: int) -> tuple[Tensor, Tensor]:
 @around(SequenceGeneratorWithAlignment, "generate")
 def leave_blank(search, self, models, sample, **kwargs):
     """Find an empty translation, with the score 0, of a blank source; not if its beginning is given."""
-    found = search(self, models, sample, **kwargs)
+    translations = search(self, models, sample, **kwargs)
     source = sample["net_input"].get("src_tokens")
     prescribed = kwargs.get("prefix_tokens") is not None or kwargs.get("constraints") is not None
     if prescribed or source is None or source.dim() != 2 or not self.model.has_encoder():
-        return found
+        return translations
     for row in (source.eq(self.pad) | source.eq(self.eos)).all(1).nonzero().flatten().tolist():
-        found[row] = [_blank(hypothesis, self.eos) for hypothesis in found[row][:1]]
-    return found
+        translations[row] = [_blank(hypothesis, self.eos) for hypothesis in translations[row][:1]]
+    return translations
 
 
 def _blank(hypothesis: dict, end: int) -> dict:

@@ -97,8 +97,8 @@ def model_card(state: dict, corpus: Corpus, direction: tuple[str, str], evaluati
     model.append(["parameters", f"{sum(value.numel() for value in tensors):,}"])
     metrics = {"BLEU": "bleu", "chrF": "chrf", "TER": "ter"}
     rows = [
-        [each["test_set"], each["sentences"], each["beam"], *(f"{each[key]:.1f}" for key in metrics.values())]
-        for each in evaluations
+        [test["test_set"], test["sentences"], test["beam"], *(f"{test[key]:.1f}" for key in metrics.values())]
+        for test in evaluations
     ]
     return _CARD.format(
         name=corpus.name,

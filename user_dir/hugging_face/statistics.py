@@ -47,7 +47,7 @@ def head_statistics(
     """
     modules = sorted(
         ((_attention_type(module), module) for _, module in attentions_of(model.eval())),
-        key=lambda each: ATTENTION_TYPES.index(each[0]),
+        key=lambda pair: ATTENTION_TYPES.index(pair[0]),
     )
     kinds, tables = [kind for kind, _ in modules], [[] for _ in modules]
     for batch in batches:

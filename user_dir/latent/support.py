@@ -130,5 +130,7 @@ def check_inputs(inputs: Sequence[Tensor], examples: int) -> None:
     """Raise ValueError unless the inputs of a loss function are (B, …) for B examples."""
     for number, tensor in enumerate(inputs):
         if tensor.shape[:1] != (examples,):
-            given = f"input {number} has shape {tuple(tensor.shape)}"
-            raise ValueError(f"{given}, but the distribution has {examples} examples")
+            shape = tuple(tensor.shape)
+            raise ValueError(
+                f"input {number} has shape {shape}, but the distribution has {examples} examples"
+            )

@@ -237,11 +237,11 @@ def log_summary(attention_type: str, layers: list[list[float]]) -> None:
 
 def log_alignment(alignment) -> None:
     """Log α of a latent alignment; means over the log interval of positions per word and certified share."""
-    found = {
+    scalars = {
         "positions": (alignment.support, 1),
         "certified": (alignment.certified, 1),
         "alpha": (alignment.alpha(), 0),
     }
-    for name, (value, weight) in found.items():
+    for name, (value, weight) in scalars.items():
         if value is not None:  # before the first update
             metrics.log_scalar(f"alignment_{name}", value.item(), weight, priority=410, round=3)

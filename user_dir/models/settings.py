@@ -194,7 +194,7 @@ def alpha_configs(args) -> dict[str, AlphaConfig]:
     general, configs = _given(args, ""), {}
     for attention_type in ATTENTION_TYPES:
         own = _given(args, attention_type + "_")
-        void = {name for given in own for name in _VOIDS.get(given, ())}
+        void = {name for setting in own for name in _VOIDS.get(setting, ())}
         values = {name: value for name, value in general.items() if name not in void}
         if getattr(args, "keys_per_query", None) is not None:  # which starts from a dense model
             values.setdefault("alpha_init", 1.01)

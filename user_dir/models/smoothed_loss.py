@@ -21,16 +21,16 @@ class SmoothedLoss(torch.autograd.Function):
         own = 1 - epsilon - other
         size = max(1, PART // scores.size(-1))
         dtype = torch.promote_types(scores.dtype, torch.float32)
-        found, gradient = [], torch.empty_like(scores)
+        all_sums, gradient = [], torch.empty_like(scores)
         for rows, right, part in zip(scores.split(size), target.split(size), gradient.split(size)):
             log_p = torch.log_softmax(rows, -1, dtype=dtype, out=part if part.dtype == dtype else None)
             left_out = right == ignored
             sums = torch.cat([log_p.gather(1, right), log_p.sum(-1, keepdim=True)], 1)
-            found.append(sums.masked_fill_(left_out, 0))
+            all_sums.append(sums.masked_fill_(left_out, 0))
             if ctx.needs_input_grad[0]:
                 p = log_p.exp_().sub_(other).scatter_add_(1, right, log_p.new_full(right.shape, -own))
                 part.copy_(p.masked_fill_(left_out, 0))
-        nll, smooth = -torch.cat(found).sum(0)
+        nll, smooth = -torch.cat(all_sums).sum(0)
         ctx.save_for_backward(gradient)
         ctx.mark_non_differentiable(nll)
         return own * nll + other * smooth, nll

@@ -117,9 +117,9 @@ class AdaptivelySparseTransformerModel(SparseHeads, TransformerModel):
 
     def posterior_alignment(self, sample: dict) -> Tensor:
         """The latent alignment of a batch's target words with the source (B, T, S), given the words."""
-        given = sample["net_input"]
-        encoder_out = self.encoder(given["src_tokens"], src_lengths=given["src_lengths"])
-        state, _ = self.decoder.extract_features(given["prev_output_tokens"], encoder_out)
+        inputs = sample["net_input"]
+        encoder_out = self.encoder(inputs["src_tokens"], src_lengths=inputs["src_lengths"])
+        state, _ = self.decoder.extract_features(inputs["prev_output_tokens"], encoder_out)
         source, padding = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"][0]
         vocabulary = self.decoder.output_projection.weight
         return self.alignment.posterior(state, source, padding, vocabulary, sample["target"])

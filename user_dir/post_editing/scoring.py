@@ -27,9 +27,9 @@ def with_case_of(correction: str, translation: str, fold: Callable[[str], str]) 
         translation: as it was given.
         fold: what preparing makes of a word, such as ``Käse`` → ``kase``.
     """
-    theirs = [found[0] for found in _WORD.finditer(translation)]
+    theirs = [match[0] for match in _WORD.finditer(translation)]
     places = list(_WORD.finditer(correction))
-    folded, ours = [fold(word) for word in theirs], [found[0] for found in places]
+    folded, ours = [fold(word) for word in theirs], [place[0] for place in places]
     anywhere = dict(zip(folded[1:], theirs[1:]))
     words = [anywhere.get(word, word) for word in ours]
     for match in SequenceMatcher(None, folded, ours, autojunk=False).get_matching_blocks():
@@ -40,9 +40,9 @@ def with_case_of(correction: str, translation: str, fold: Callable[[str], str]) 
     if words and theirs and theirs[0][0].isupper():
         words[0] = words[0][0].upper() + words[0][1:]
     parts, end = [], 0
-    for found, word in zip(places, words):
-        parts += [correction[end : found.start()], word]
-        end = found.end()
+    for place, word in zip(places, words):
+        parts += [correction[end : place.start()], word]
+        end = place.end()
     return "".join([*parts, correction[end:]])
 
 

@@ -161,7 +161,7 @@ def _by_metric(
     ]  # of each: (seeds, sentences, statistics)
     sums = [(str(number), seeds.sum(0).tolist()) for number, seeds in enumerate(counts)]
     counted = copy.copy(metric)  # which is handed statistics of sentences in the place of translations
-    counted._extract_corpus_statistics = lambda given, references: given
+    counted._extract_corpus_statistics = lambda counts, references: counts
     paired = PairedTest(sums, {"metric": counted}, None, test_type=test, n_samples=samples)
     signatures, results = paired()
     ((name, signature),) = signatures.items()
@@ -176,13 +176,13 @@ def _by_metric(
         if rows:
             for seed, baseline in zip(row["seeds"], rows[0]["seeds"]):
                 seed["delta"] = seed["score"] - baseline["score"]
-            found = difference([seed["delta"] for seed in row["seeds"]], (drawn - resampled[0]).T)
-            row |= {"delta": found.mean, "interval": found.interval(), "p_seeds": found.p_differs()}
+            delta = difference([seed["delta"] for seed in row["seeds"]], (drawn - resampled[0]).T)
+            row |= {"delta": delta.mean, "interval": delta.interval(), "p_seeds": delta.p_differs()}
             # Of systems that are one and the same no resample exceeds the difference, 0, which sacrebleu
             # would count as the strongest evidence.
             row["p"] = 1.0 if np.array_equal(seeds, counts[0]) else float(tested.p_value)
             if margin is not None:
-                row["p_margin"] = found.p_equivalent(margin)
+                row["p_margin"] = delta.p_equivalent(margin)
         rows.append(row)
     return rows, str(signature)
 

@@ -160,7 +160,7 @@ def load_language_model(checkpoint: Path, corpus: Corpus, language: str | None =
     language = language or corpus.languages[1]
     if language not in corpus.languages:
         raise UserError(f"{corpus.name} has no language {language!r}, but {' and '.join(corpus.languages)}")
-    task = _translation_task(corpus, (next(each for each in corpus.languages if each != language), language))
+    task = _translation_task(corpus, (next(code for code in corpus.languages if code != language), language))
     dictionary = task.target_dictionary
     return _load(checkpoint, LanguageModelingTask(LanguageModelingConfig(), dictionary), cpu), task
 

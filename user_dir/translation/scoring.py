@@ -27,9 +27,9 @@ _LATIN = "A-Za-zÀ-ÖØ-öø-ɏḀ-ỿ\u0300-\u036f"  # with combining accents
 
 def written(code: str, lines: Iterable[str] = ()) -> Language:
     """The language of a code as it is written: where the text of ``lines`` has no spaces, it is believed."""
-    found = language(code)
-    script = unspaced_script(lines) if found.spaced else None
-    return found if script is None else replace(found, script=script)
+    named = language(code)
+    script = unspaced_script(lines) if named.spaced else None
+    return named if script is None else replace(named, script=script)
 
 
 def make_bleu(
@@ -150,8 +150,8 @@ class ScoredSplit:
         if self.case != FROM_TRANSLATION:
             return hypotheses
         fold = folding(self._corpus, self.target, self.name)
-        given = self._kept(read_lines(self._corpus.uncorrected(self.subset)))
-        return [with_case_of(line, translation, fold) for line, translation in zip(hypotheses, given)]
+        translations = self._kept(read_lines(self._corpus.uncorrected(self.subset)))
+        return [with_case_of(line, translation, fold) for line, translation in zip(hypotheses, translations)]
 
     def natural(self, lines: list[str]) -> list[str]:
         """Convert lines of the corpus to natural text, detokenising them if the corpus is tokenised."""
@@ -176,12 +176,12 @@ class ScoredSplit:
         references, hypotheses = list(map(self._kept, self.references)), self.natural(lines)
         ter = make_ter(self.target, self._lower_case, self.references[0])
         metrics = {"bleu": self.bleu, "chrf": CHRF(lowercase=self._lower_case), "ter": ter}
-        found = scores(metrics, hypotheses, references)
+        result = scores(metrics, hypotheses, references)
         if self._corpus.description.triplets:
-            given = self.natural(self._kept(read_lines(self._corpus.uncorrected(self.subset))))
-            before = scores(metrics, given, references)
-            found["uncorrected"] = {name: before[name] for name in metrics}
-            found["changes"] = changes(hypotheses, given, references, ter)
+            uncorrected = self.natural(self._kept(read_lines(self._corpus.uncorrected(self.subset))))
+            before = scores(metrics, uncorrected, references)
+            result["uncorrected"] = {name: before[name] for name in metrics}
+            result["changes"] = changes(hypotheses, uncorrected, references, ter)
         if self.tokenised:
             release = self._kept(read_lines(self._corpus.text(self.subset, self.target)))
             tokens = "the release"
@@ -195,19 +195,19 @@ class ScoredSplit:
             )
             tokens = f"Moses (sacremoses {version('sacremoses')})"
         else:  # not supported by Moses
-            return found
+            return result
         # As reported before sacrebleu.
         metrics = {
             "tokenized_bleu": BLEU(tokenize="none", lowercase=self._lower_case, force=True),
             "tokenized_bleu_lowercased": BLEU(tokenize="none", lowercase=True, force=True),
         }
-        return {**found, "tokenized_bleu_tokens": tokens, **scores(metrics, lines, [release])}
+        return {**result, "tokenized_bleu_tokens": tokens, **scores(metrics, lines, [release])}
 
 
 def scores(metrics: dict[str, Metric], hypotheses: list[str], references: list[list[str]]) -> dict:
     """The score and the signature of each metric; ``references`` are in sacrebleu's form."""
-    found = {}
+    result = {}
     for name, metric in metrics.items():
-        found[name] = round(metric.corpus_score(hypotheses, references).score, 2)
-        found[f"{name}_signature"] = str(metric.get_signature())
-    return found
+        result[name] = round(metric.corpus_score(hypotheses, references).score, 2)
+        result[f"{name}_signature"] = str(metric.get_signature())
+    return result

@@ -112,7 +112,7 @@ def resampled_scores(
     counts = np.asarray(counts, dtype=float)
     sentences = counts.shape[1]
     times = np.random.default_rng(seed).multinomial(sentences, np.full(sentences, 1 / sentences), resamples)
-    return np.array([[score(row) for row in times.astype(float) @ each] for each in counts])
+    return np.array([[score(row) for row in times.astype(float) @ table] for table in counts])
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -68,10 +68,10 @@ class BeamSearch:
         generator, source = self.generator, sample["net_input"]["src_tokens"]
         longest = int(generator.max_len_a * source.size(1) + generator.max_len_b)
         longest = min(longest, generator.max_len - 1)
-        found = self.task.inference_step(generator, self._models, sample)
-        for best, *_ in found:
+        hypotheses = self.task.inference_step(generator, self._models, sample)
+        for best, *_ in hypotheses:
             best["unfinished"] = len(best["tokens"]) > longest or float(best["score"]) == -math.inf
-        return found
+        return hypotheses
 
     def text(self, tokens) -> str:
         """Tokens of the target as text with pieces joined."""
@@ -173,7 +173,7 @@ class Translator:
 
     def translate(self, sentences: list[str], encoded: list[np.ndarray]) -> list[list[Hypothesis]]:
         """The same of sentences and their tokens, from :meth:`encode`."""
-        found: list[list[Hypothesis]] = [[] for _ in sentences]
+        translations: list[list[Hypothesis]] = [[] for _ in sentences]
         lengths = np.array(list(map(len, encoded)))
         order = np.argsort(lengths, kind="stable")
         order = order[lengths[order] > 1]
@@ -185,8 +185,8 @@ class Translator:
             for row, hypotheses in zip(sample["id"].tolist(), self.search(sample)):
                 sentence = sentences[batch[row]]
                 best = [self._hypothesis(hypothesis, sentence) for hypothesis in hypotheses[: self._nbest]]
-                found[batch[row]] = best
-        return found
+                translations[batch[row]] = best
+        return translations
 
     def _hypothesis(self, hypothesis: dict, sentence: str) -> Hypothesis:
         tokens, cut = hypothesis["tokens"].long().cpu(), hypothesis.get("unfinished", False)

@@ -59,7 +59,7 @@ class TritonAttention(FusedKernel):
             return f"on a GPU it returns attention weights only in decoding steps of at most {most} keys"
         batch, heads, _, head_dim = query.shape
         rows = kernels.RESIDENT
-        span = rows * max(batch * heads * head_dim, *(each.stride(2) for each in (query, key, value)))
+        span = rows * max(batch * heads * head_dim, *(tensor.stride(2) for tensor in (query, key, value)))
         if span >= 2**31:
             return f"a tile of {rows} rows spans {span} elements; offsets within a tile have 32 bits"
         return None
@@ -93,7 +93,7 @@ class TritonAttention(FusedKernel):
         need_alpha: bool,
     ) -> Gradients:
         """See the base class."""
-        query, key, value = [torch.empty_like(each) for each in inputs[:3]]
+        query, key, value = [torch.empty_like(tensor) for tensor in inputs[:3]]
         call = kernel_module().call(inputs)
         parts = call.backward(inputs, grad, (query, key, value), saved, need_alpha)
         return query, key, value, parts
@@ -135,15 +135,15 @@ def _problems(
         ]
         alpha = torch.tensor(self_check.ALPHAS).view(-1, 1, 1)
         padding = torch.arange(keys) < torch.tensor([[0], [keys // 3]])
-        given = padding, queries == keys, queries == 1
-        kernel, plain = (partial(_outputs, each, *given) for each in (KERNEL.compute, dense_attention))
+        case = padding, queries == keys, queries == 1
+        kernel, plain = (partial(_outputs, compute, *case) for compute in (KERNEL.compute, dense_attention))
         yield kernel, plain, [*drawn, alpha]
 
 
-def _outputs(compute: Callable, padding: Tensor, causal: bool, step: bool, *given: Tensor) -> list[Tensor]:
+def _outputs(compute: Callable, padding: Tensor, causal: bool, step: bool, *tensors: Tensor) -> list[Tensor]:
     """The output, and the weights of a decoding step."""
-    query, key, value, alpha = given
+    query, key, value, alpha = tensors
     padding = padding.to(query.device)
     inputs = AttentionInputs(query, key, value, alpha, padding, None, causal, need_weights=step)
     with torch.set_grad_enabled(not step):
-        return [each for each in compute(inputs) if each is not None]
+        return [result for result in compute(inputs) if result is not None]

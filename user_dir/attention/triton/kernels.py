@@ -106,15 +106,15 @@ class Call:
             return partial
         mean, narrow = torch.empty_like(lam), min(columns, BACKWARD_KEYS)
         lists = None if flags is None else lam.new_empty(heads, tiles, cdiv(self.keys, narrow))
-        given, queried, keyed = strides[:16], strides[16:20], strides[20:]
+        shared_strides, queried, keyed = strides[:16], strides[16:20], strides[20:]
 
         def shared(width: int) -> list:
             slot_tiles = self.slot_tiles * columns // width
             return [lam, mean, flags, lists, tiles, cdiv(self.keys, width), slot_tiles]
 
-        arguments = [*given, *queried, *shared(narrow), partial, *last]
+        arguments = [*shared_strides, *queried, *shared(narrow), partial, *last]
         self._launch(backward.backward_queries, heads * tiles, arguments, rows, narrow, unit, self.stages)
-        programs, arguments = heads * self.key_tiles, [*given, *keyed, *shared(columns), *last]
+        programs, arguments = heads * self.key_tiles, [*shared_strides, *keyed, *shared(columns), *last]
         self._launch(backward.backward_keys, programs, arguments, rows, columns, unit, self.stages)
         return partial
 

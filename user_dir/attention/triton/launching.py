@@ -34,12 +34,12 @@ def run(kernel: Any, grid: tuple[int, int, int], arguments: list, constants: dic
             kernel[grid](*arguments, **constants, **options)
             return
         kinds = [
-            each.bit_length() < 32
-            if type(each) is int
-            else (each.dtype, each.data_ptr() % 16)
-            if isinstance(each, Tensor)
-            else type(each)
-            for each in arguments
+            argument.bit_length() < 32
+            if type(argument) is int
+            else (argument.dtype, argument.data_ptr() % 16)
+            if isinstance(argument, Tensor)
+            else type(argument)
+            for argument in arguments
         ]
         key = (kernel, arguments[0].device, *kinds, *constants.values(), *options.values())
         if key in _compiled:

@@ -241,10 +241,10 @@ def list_by_flags(tiles, flags, stride, begin, slots, slot_tiles, visible_tiles)
 
 
 @triton.jit
-def _list(tiles, some, first, each, count, listed):
-    """Append, for slots with ``some``, ``each`` tiles from ``first`` on, below ``count``; the new length."""
-    place = listed + (tl.cumsum(some, 0) - 1) * each
-    for offset in range(0, each):
+def _list(tiles, some, first, per_slot, count, listed):
+    """Append, of slots with ``some``, ``per_slot`` tiles from ``first``, below ``count``; the new length."""
+    place = listed + (tl.cumsum(some, 0) - 1) * per_slot
+    for offset in range(0, per_slot):
         tile = first + offset
         tl.store(tiles + place + offset, tile.to(tl.float32), mask=(some != 0) & (tile < count))
-    return listed + tl.sum(tl.where(some != 0, tl.minimum(each, count - first), 0), 0)
+    return listed + tl.sum(tl.where(some != 0, tl.minimum(per_slot, count - first), 0), 0)

@@ -29,8 +29,8 @@ def read_segments(path: Path) -> Iterator[str]:
         UserError: the file has no segment, or one that is not closed.
     """
     text = "\n".join(read_lines(path))
-    segments = [found[1] or "" for found in SEGMENT.finditer(text)]
+    segments = [match[1] or "" for match in SEGMENT.finditer(text)]
     if not segments or any("<seg" in segment for segment in segments):
         raise UserError(f"{path} has no <seg>, or one that is not closed")
     for segment in segments:
-        yield on_one_line(REFERENCE.sub(lambda found: html.unescape(found[0]) or " ", segment))
+        yield on_one_line(REFERENCE.sub(lambda match: html.unescape(match[0]) or " ", segment))

@@ -40,8 +40,8 @@ def read_tmx(paths: list[Path], languages: tuple[str, str], source: Source) -> P
 def _text(unit: Element, language: str) -> str:
     wanted = language_of(language)
     for variant in unit.iterfind("{*}tuv"):
-        given = language_of(variant.get(LANGUAGE) or variant.get("lang", ""))
-        if (given.subtag, given.script) == (wanted.subtag, wanted.script):
+        tagged = language_of(variant.get(LANGUAGE) or variant.get("lang", ""))
+        if (tagged.subtag, tagged.script) == (wanted.subtag, wanted.script):
             for segment in variant.iterfind("{*}seg"):
                 for element in segment.iter():
                     if _name(element) in CODES:
