@@ -76,7 +76,7 @@ def _kernels(once):
     def load(_):
         with ThreadPoolExecutor() as pool:
             kernels = [pkgutil.resolve_name(f"user_dir.{name}") for name in KERNELS]
-            list(pool.map(lambda each: each.available(), kernels))
+            list(pool.map(lambda module: module.available(), kernels))
 
     once("kernels", load)
 

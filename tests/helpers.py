@@ -322,11 +322,11 @@ def loss(model, sample: dict[str, Tensor]) -> Tensor:
 DENSE = "user_dir.attention.dense.dense_attention"  # to be replaced in tests of which backend is taken
 
 
-def computed(implementation, *given, **named):
+def computed(implementation, *arguments, **named):
     """Attention by one implementation, of the arguments of ``user_dir.attention.attention``."""
     from user_dir.attention import AttentionInputs
 
-    return implementation(AttentionInputs(*given, **named))
+    return implementation(AttentionInputs(*arguments, **named))
 
 
 def combinations(**choices) -> list[dict]:
@@ -354,7 +354,7 @@ def each_once(**choices) -> list:
     """As :func:`covering`, with a subset that only covers every single value."""
     cases = combinations(**choices)
     length = max(map(len, choices.values()))
-    chosen = [{name: each[i % len(each)] for name, each in choices.items()} for i in range(length)]
+    chosen = [{name: values[i % len(values)] for name, values in choices.items()} for i in range(length)]
     return [_nightly_unless(case in chosen, case) for case in cases]
 
 

@@ -96,15 +96,15 @@ class HostInTheLoop(Exception):
 class NoHost(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func._schema.name.removeprefix("aten::")
-        given = tensors((args, kwargs))
-        on_device = any(each.is_meta for each in given)
+        inputs = tensors((args, kwargs))
+        on_device = any(tensor.is_meta for tensor in inputs)
         if on_device and (name in READS or "unique" in name):
             raise HostInTheLoop(f"{name} reads a value from the device")
-        if name in BY_MASK and any(each.dtype in (torch.bool, torch.uint8) for each in tensors(args[1])):
+        if name in BY_MASK and any(tensor.dtype in (torch.bool, torch.uint8) for tensor in tensors(args[1])):
             raise HostInTheLoop(f"{name} by a mask counts its entries")
         result = func(*args, **(kwargs or {}))
         results = tensors(result)
-        devices = {each.device.type for each in (*given, *results)}
+        devices = {tensor.device.type for tensor in (*inputs, *results)}
         if "copy" in name and len(devices) > 1:
             raise HostInTheLoop(f"{name} copies between the devices")
         if torch.Tag.nondeterministic_seeded in func.tags and "cpu" in devices:
@@ -113,7 +113,7 @@ class NoHost(TorchDispatchMode):
 
 
 def tensors(tree) -> list[Tensor]:
-    return [each for each in tree_leaves(tree) if isinstance(each, Tensor)]
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
 class Recorded(TorchDispatchMode):
@@ -129,7 +129,7 @@ class Recorded(TorchDispatchMode):
         kwargs = kwargs or {}
         for argument, value in zip(func._schema.arguments, args):
             if argument.alias_info is not None and argument.alias_info.is_write:
-                self.before += [(each, each.clone()) for each in tensors(value)]
+                self.before += [(tensor, tensor.clone()) for tensor in tensors(value)]
         for argument in func._schema.arguments:
             if argument.is_out and argument.name in kwargs:
                 self.before.append((kwargs[argument.name], kwargs[argument.name].clone()))

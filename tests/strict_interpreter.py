@@ -84,13 +84,13 @@ def strict(monkeypatch):
     from triton.runtime import interpreter
 
     builder, executor, watch = interpreter.InterpreterBuilder, interpreter.GridExecutor, Watch()
-    given, load, store = executor._init_args_hst, builder.create_masked_load, builder.create_masked_store
+    init, load, store = executor._init_args_hst, builder.create_masked_load, builder.create_masked_store
     place = builder.set_grid_idx
 
     def init_args(self, *arguments):
-        results = given(self, *arguments)
-        found = [*results[0], *results[1].values()]
-        watch.launch([each for each in found if isinstance(each, torch.Tensor)])
+        results = init(self, *arguments)
+        values = [*results[0], *results[1].values()]
+        watch.launch([value for value in values if isinstance(value, torch.Tensor)])
         return results
 
     def masked_load(self, pointers, mask, other, *options):

@@ -142,11 +142,11 @@ def test_literals(text, harmless):
 
 def test_settings_that_fairseq_evaluates_are_all_known():
     """Found in fairseq's source: what is passed to eval, or to what passes it on to eval."""
-    root, found = Path(fairseq.__file__).parent, {}
+    root, settings = Path(fairseq.__file__).parent, {}
     evaluators = {"exec", "eval_str_list", "eval_str_dict", "eval_bool"}
     for file in root.rglob("*.py"):
         text, name = file.read_text(encoding="utf-8"), file.relative_to(root)
-        if name.parts[0] == "examples" or not any(f"{each}(" in text for each in ("eval", *evaluators)):
+        if name.parts[0] == "examples" or not any(f"{call}(" in text for call in ("eval", *evaluators)):
             continue
         for node in ast.walk(ast.parse(text)):
             function = getattr(node, "func", None)
@@ -154,10 +154,10 @@ def test_settings_that_fairseq_evaluates_are_all_known():
             if (method or getattr(function, "id", None) in {"eval", *evaluators}) and node.args:
                 argument = node.args[0]
                 setting = argument.attr if isinstance(argument, ast.Attribute) else ast.unparse(argument)
-                found.setdefault(setting, set()).add(name.as_posix())
-    assert len(found) > 20, "the search finds nothing"
+                settings.setdefault(setting, set()).add(name.as_posix())
+    assert len(settings) > 20, "the search finds nothing"
     evaluate = {"utils.py", "dataclass/utils.py", "models/lightconv.py", "models/lightconv_lm.py"}
-    assert {setting: files for setting, files in found.items() if setting not in EVALUATED} == {
+    assert {setting: files for setting, files in settings.items() if setting not in EVALUATED} == {
         "x": evaluate,  # evaluators, flags
         "uf": {"data/multilingual/multilingual_data_manager.py"},  # flags of the command line
         "line.strip()": {"data/codedataset.py"},  # a line of data of the task for spoken dialogue
@@ -208,10 +208,10 @@ def test_what_happens_to_the_file_later_changes_nothing(tmp_path, zipped):
         path,
         _use_new_zipfile_serialization=zipped,
     )
-    found = [read_checkpoint(path), checkpoint_utils.load_checkpoint_to_cpu(str(path))]
+    checkpoints = [read_checkpoint(path), checkpoint_utils.load_checkpoint_to_cpu(str(path))]
     assert str(path) not in Path("/proc/self/maps").read_text()
     os.truncate(path, 0)
-    for model in (each["model"] for each in found):
+    for model in (checkpoint["model"] for checkpoint in checkpoints):
         assert torch.equal(model["tied"], weights)
         model["tied"][1] = 7.0  # parameters that shared memory still do
         assert model["w"][1, 0] == 7.0
@@ -257,16 +257,16 @@ def test_parameters_that_are_not_finite(tmp_path):
 
 
 def test_what_is_handed_over_names_no_files_and_has_tied_parameters_once():
-    given = state(last_optimizer_state={"step": 1})
-    given["model"]["tied"] = given["model"]["w"].clone()
-    given["cfg"]["model"] |= {"alpha_log": "/home/me/alpha.jsonl", "dropout": 0.1}
-    given["cfg"]["checkpoint"] = {"save_dir": "/home/me", "patience": 3}
-    given["cfg"]["interactive"] = {"input": "-"}
-    reduced = for_inference(given)
+    checkpoint = state(last_optimizer_state={"step": 1})
+    checkpoint["model"]["tied"] = checkpoint["model"]["w"].clone()
+    checkpoint["cfg"]["model"] |= {"alpha_log": "/home/me/alpha.jsonl", "dropout": 0.1}
+    checkpoint["cfg"]["checkpoint"] = {"save_dir": "/home/me", "patience": 3}
+    checkpoint["cfg"]["interactive"] = {"input": "-"}
+    reduced = for_inference(checkpoint)
     assert "/home/me" not in str(reduced) and reduced["last_optimizer_state"] is None
     assert reduced["cfg"]["model"]["dropout"] == 0.1 and reduced["cfg"]["checkpoint"]["patience"] == 3
     assert reduced["model"]["tied"] is reduced["model"]["w"]
-    assert given["cfg"]["checkpoint"]["save_dir"] == "/home/me"
+    assert checkpoint["cfg"]["checkpoint"]["save_dir"] == "/home/me"
 
 
 # ----------------------------------------------------------------------------------------- averages
@@ -301,14 +301,14 @@ def test_the_last_update_is_among_the_last_checkpoints(tmp_path):
         save_at(100 * number, name)
     save_at(200, "checkpoint_best.pt")
 
-    def found(count: int) -> list[str]:
+    def last(count: int) -> list[str]:
         return [path.name for path in last_checkpoints(tmp_path, count)]
 
-    assert found(2) == epochs[1:]
+    assert last(2) == epochs[1:]
     save_at(300, "checkpoint_last.pt")  # training ended with the epoch
-    assert found(2) == epochs[1:]
+    assert last(2) == epochs[1:]
     save_at(350, "checkpoint_last.pt")
-    assert found(2) == [epochs[2], "checkpoint_last.pt"] and found(1) == ["checkpoint_last.pt"]
+    assert last(2) == [epochs[2], "checkpoint_last.pt"] and last(1) == ["checkpoint_last.pt"]
     with pytest.raises(UserError, match="has 3 checkpoints"):
         last_checkpoints(tmp_path, 5)
 
@@ -341,8 +341,8 @@ def of(words="a b c", pieces=None, counts=1, side="source"):
 def test_symbols_and_their_order_count_and_nothing_else():
     assert of(counts=7) == of()
     digests = {
-        each.recorded["dictionaries"]["source"]
-        for each in map(of, ["a b c", "a c b", "a b", "a b C", "ab c"])
+        fingerprints.recorded["dictionaries"]["source"]
+        for fingerprints in map(of, ["a b c", "a c b", "a b", "a b C", "ab c"])
     }
     assert len(digests) == 5
     expected = hashlib.sha256("\n".join(["<s>", "<pad>", "</s>", "<unk>", "a", "b", "c"]).encode())
@@ -368,21 +368,21 @@ def test_pieces_are_inside_a_folder_or_beside_that_of_a_corpus(tmp_path):
 
 
 def test_another_vocabulary_is_an_error_that_names_both(tmp_path):
-    one, two = touch(tmp_path / "one.model", "1"), touch(tmp_path / "two.model", "2")
-    recorded = {"vocabulary": of(pieces=one).recorded}
-    require_same(recorded, "some.pt", of(pieces=one, counts=3))
+    first, second = touch(tmp_path / "one.model", "1"), touch(tmp_path / "two.model", "2")
+    recorded = {"vocabulary": of(pieces=first).recorded}
+    require_same(recorded, "some.pt", of(pieces=first, counts=3))
     require_same(recorded, "some.pt", of())
     require_same({}, "some.pt", of("d e f"))
-    for other, named in ((of(pieces=two), r"two\.model"), (of("a c b", one), r"dict\.source\.txt")):
+    for other, named in ((of(pieces=second), r"two\.model"), (of("a c b", first), r"dict\.source\.txt")):
         with pytest.raises(UserError, match=rf"some\.pt .*{named}"):
             require_same(recorded, "some.pt", other)
 
 
 def test_checkpoints_are_compared_with_each_other(tmp_path):
-    one, two = {"vocabulary": of().recorded}, {"vocabulary": of("c b a").recorded}
+    first, second = {"vocabulary": of().recorded}, {"vocabulary": of("c b a").recorded}
     paths = [tmp_path / "one.pt", tmp_path / "two.pt"]
-    for path, recorded in zip(paths, (one, two)):
+    for path, recorded in zip(paths, (first, second)):
         save(state(**recorded), path)
-    assert average_checkpoints(paths[:1])["vocabulary"] == one["vocabulary"]
+    assert average_checkpoints(paths[:1])["vocabulary"] == first["vocabulary"]
     with pytest.raises(UserError, match=r"two\.pt and .*one\.pt"):
         average_checkpoints(paths)

@@ -39,7 +39,7 @@ def settings_with(*changes: str, config: Path = CONFIG) -> dict:
 
 @pytest.mark.parametrize(
     "config",
-    [each if each in OFTEN else pytest.param(each, marks=pytest.mark.nightly) for each in CONFIGS],
+    [path if path in OFTEN else pytest.param(path, marks=pytest.mark.nightly) for path in CONFIGS],
     ids=lambda path: f"{path.parent.name}/{path.stem}",
 )
 def test_our_configs_pass(config):
@@ -76,7 +76,7 @@ def test_fairseq_trains_with_the_settings_that_were_checked(root, monkeypatch):
     monkeypatch.setattr(store, "repo", copy.deepcopy(store.repo))  # to which fairseq adds the config
     monkeypatch.chdir(root)
     monkeypatch.setattr(train, "ROOT", root)
-    monkeypatch.setattr(train.os, "execve", lambda *given: executed.extend(given))
+    monkeypatch.setattr(train.os, "execve", lambda *arguments: executed.extend(arguments))
     train.main([str(CONFIG), *changes])
     _, command, environment = executed
     assert environment.items() >= train.MEMORY.items()
@@ -115,8 +115,8 @@ def test_words_of_truth_mean_the_same_in_every_section(tmp_path):
     for (section, name), word in words.items():
         whole[section][name] = word
     path.write_text(yaml.safe_dump(whole))
-    given = settings_with(*(f"{section}.{name}={word}" for (section, name), word in words.items()))
-    for settings in (given, check_config(path, [])):
+    overridden = settings_with(*(f"{section}.{name}={word}" for (section, name), word in words.items()))
+    for settings in (overridden, check_config(path, [])):
         for (section, name), word in words.items():
             assert settings[section][name] is (word != "no"), (section, name)
 

@@ -24,12 +24,12 @@ def requirements(name):
 
 def pins(machine):
     """The version of each package on a machine; fails if a package has two."""
-    found = {}
+    versions = {}
     for pin in requirements("constraints.txt"):
         if pin.marker is None or pin.marker.evaluate(machine):
-            assert canonicalize_name(pin.name) not in found, f"{pin.name} is pinned twice on {machine}"
-            found[canonicalize_name(pin.name)] = str(pin.specifier).removeprefix("==")
-    return found
+            assert canonicalize_name(pin.name) not in versions, f"{pin.name} is pinned twice on {machine}"
+            versions[canonicalize_name(pin.name)] = str(pin.specifier).removeprefix("==")
+    return versions
 
 
 def test_versions_are_exact_and_portable():
@@ -40,23 +40,23 @@ def test_versions_are_exact_and_portable():
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: " ".join(machine.values()))
 def test_every_requirement_is_met(machine):
-    found = pins(machine)
+    versions = pins(machine)
     for requirement in requirements("requirements.txt") + requirements("requirements-dev.txt"):
         if requirement.marker is None or requirement.marker.evaluate(machine):
-            assert requirement.specifier.contains(found[canonicalize_name(requirement.name)]), requirement
+            assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)]), requirement
 
 
 def test_what_comes_with_the_requirements_is_pinned():
-    found, seen = pins(None), set()
-    left = [(each, "") for each in requirements("requirements.txt") + requirements("requirements-dev.txt")]
+    versions, seen = pins(None), set()
+    left = [(entry, "") for entry in requirements("requirements.txt") + requirements("requirements-dev.txt")]
     while left:
         requirement, extra = left.pop()
         name = canonicalize_name(requirement.name)
         if (requirement.marker and not requirement.marker.evaluate({"extra": extra})) or name in seen:
             continue
         seen.add(name)
-        assert name in found, f"{requirement} is not in constraints.txt: make lock"
+        assert name in versions, f"{requirement} is not in constraints.txt: make lock"
         # `make setup` removes torchaudio again.
         further = (importlib.metadata.requires(name) if name != "torchaudio" else None) or []
-        left += [(Requirement(each), extra) for each in further for extra in ("", *requirement.extras)]
+        left += [(Requirement(text), extra) for text in further for extra in ("", *requirement.extras)]
     assert "antlr4-python3-runtime" in seen  # required by hydra, which fairseq requires

@@ -69,8 +69,8 @@ def statistics(layers=2, heads=3, seed=0, name="model.pt") -> dict:
     for kind, layer in product(ATTENTION_TYPES, range(layers)):
         row = {"attention": kind, "layer": layer, "diversity": float(random.random() / 2)}
         row["union_density"] = float(0.9 + random.random() / 10)
-        of_layer = [each for each in rows if (each["attention"], each["layer"]) == (kind, layer)]
-        layer_rows.append({**row, "sorted_densities": sorted(each["density"] for each in of_layer)})
+        of_layer = [head for head in rows if (head["attention"], head["layer"]) == (kind, layer)]
+        layer_rows.append({**row, "sorted_densities": sorted(head["density"] for head in of_layer)})
     roles = {}
     for role, column in ROLES.items():
         able = sorted((row for row in rows if row[column] is not None), key=lambda row: -row[column])
@@ -99,10 +99,10 @@ def alpha_lines(layers=2, heads=3, updates=range(0, 500, 100), seed=0) -> list[s
     alphas = {name: 1.2 + 0.6 * random.random((layers, heads)) for name in ATTENTION_TYPES}
     lines = []
     for update in updates:
-        values = {name: np.round(each, 6).tolist() for name, each in alphas.items()}
+        values = {name: np.round(rows, 6).tolist() for name, rows in alphas.items()}
         lines.append(json.dumps({"update": update, **values}))
         alphas = {
-            name: (each + random.normal(0, 0.03, each.shape)).clip(1.01, 2) for name, each in alphas.items()
+            name: (rows + random.normal(0, 0.03, rows.shape)).clip(1.01, 2) for name, rows in alphas.items()
         }
     return lines
 

@@ -22,7 +22,7 @@ def is_punctuation(text: str) -> bool:
 
 def words(tokens: list[str]) -> list[list[int]]:
     """Positions of the pieces of each word: ▁ starts a word; punctuation is a word of its own."""
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     open_word = False
     for place, token in enumerate(tokens):
         if token == "</s>":
@@ -30,14 +30,14 @@ def words(tokens: list[str]) -> list[list[int]]:
             continue
         text = token[1:] if token.startswith("▁") else token
         alone = is_punctuation(text)
-        only_mark = bool(found) and [tokens[i] for i in found[-1]] == ["▁"]
+        only_mark = bool(groups) and [tokens[i] for i in groups[-1]] == ["▁"]
         joins = open_word and not token.startswith("▁") and (not alone or only_mark)
         if joins:
-            found[-1].append(place)
+            groups[-1].append(place)
         else:
-            found.append([place])
+            groups.append([place])
         open_word = not alone
-    return found
+    return groups
 
 
 def mean(values: list[float]) -> float | None:

@@ -78,7 +78,7 @@ def without_padding(words: Dictionary, sample: dict, captured: dict) -> list[dic
     for row in range(len(sample["id"])):
         inputs = {"source": "src_tokens", "target_input": "prev_output_tokens"}
         tokens = {side: sample["net_input"][name][row] for side, name in inputs.items()}
-        places = {side: (each != words.pad()).nonzero()[:, 0].tolist() for side, each in tokens.items()}
+        places = {side: (ids != words.pad()).nonzero()[:, 0].tolist() for side, ids in tokens.items()}
         sentence = {side: [words[tokens[side][i]] for i in where] for side, where in places.items()}
         sentence["weights"] = {}
         for name, (query, key) in SIDES.items():

@@ -39,14 +39,14 @@ def test_word_weights_sum_over_source_pieces_and_average_over_target_pieces():
     weights = torch.rand(2, 3, 5, 6, generator=generator, dtype=torch.float64)
     query = torch.tensor([[-1, 0, 0, 1, 2], [0, 1, -1, -1, -1]])
     key = torch.tensor([[0, 0, 1, 2, 2, -1], [-1, -1, -1, 0, 1, -1]])
-    found = word_weights(weights, query, key)
-    assert found.shape == (2, 3, 3, 3)
+    by_word = word_weights(weights, query, key)
+    assert by_word.shape == (2, 3, 3, 3)
     for b, h, target, source in product(range(2), range(3), range(3), range(3)):
         rows = [t for t in range(5) if query[b, t] == target]
         columns = [s for s in range(6) if key[b, s] == source]
         total = sum(float(weights[b, h, t, s]) for t in rows for s in columns)
         expected = total / len(rows) if rows else 0.0
-        assert float(found[b, h, target, source]) == pytest.approx(expected)
+        assert float(by_word[b, h, target, source]) == pytest.approx(expected)
 
 
 def test_links_go_to_the_largest_weight_and_zeros_have_none():
@@ -126,8 +126,8 @@ class Attention(torch.nn.Module):
 
 def split_of(tables: list[torch.Tensor], samples: list[dict]) -> SimpleNamespace:
     pieces = Pieces(dictionary(), "xx")
-    given = {"samples": lambda in_order: samples, "pieces": lambda: (pieces, pieces)}
-    return SimpleNamespace(model=Copier(tables), **given)
+    methods = {"samples": lambda in_order: samples, "pieces": lambda: (pieces, pieces)}
+    return SimpleNamespace(model=Copier(tables), **methods)
 
 
 def test_a_split_is_aligned_in_corpus_order(tmp_path):
@@ -145,16 +145,16 @@ def test_a_split_is_aligned_in_corpus_order(tmp_path):
     both = {(1, 0), (0, 1)}
     gold = [({(0, 0)}, {(0, 0)}), ({(1, 0)}, both), (set(), set())]
     split = split_of([table, torch.ones(1, 1, 4) / 4], [first, second])
-    found = align_split(split, tmp_path / "out", gold)
+    report = align_split(split, tmp_path / "out", gold)
     lines = {path.stem: path.read_text() for path in (tmp_path / "out").glob("*.pharaoh")}
     assert set(lines) == {"layer0-head0", "layer0-head1", "layer0", "all"}
     assert lines["layer0-head0"] == "0-0\n1-0 0-1\n\n"
     assert lines["layer0-head1"] == "0-0\n0-0 0-1\n\n"
-    rows = {row["name"]: row for row in found["candidates"]}
+    rows = {row["name"]: row for row in report["candidates"]}
     assert rows["layer0-head0"]["aer"] == 0
     assert rows["layer0-head0"]["aligned"] == 1
     assert rows["layer0-head1"]["aer"] == pytest.approx(1 - (1 + 2) / (3 + 2))
-    assert found["sentences"] == 3
+    assert report["sentences"] == 3
 
 
 def test_gold_that_does_not_fit_leaves_no_files(tmp_path):
@@ -224,9 +224,9 @@ def test_links_are_those_of_each_pair_alone(name, query, part):
     model = helpers.build(f"{FLAGS} --latent-alignment" if name == "alignment" else FLAGS).eval()
     texts, encoded, translations = pairs()
     aligner = TranslationAligner(model, Task, f"{name}@{query}", max_tokens=12)
-    found = aligner(texts, encoded, translations)
-    assert list(map(len, found)) == list(map(len, translations))
-    for source, hypotheses, of_sentence in zip(encoded, translations, found):
+    alignments = aligner(texts, encoded, translations)
+    assert list(map(len, alignments)) == list(map(len, translations))
+    for source, hypotheses, of_sentence in zip(encoded, translations, alignments):
         for hypothesis, mine in zip(hypotheses, of_sentence):
             target, source_tokens = torch.from_numpy(hypothesis.tokens)[None], torch.from_numpy(source)[None]
             sample = {"net_input": {"src_tokens": source_tokens, "prev_output_tokens": target.roll(1)}}

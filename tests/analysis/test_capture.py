@@ -65,11 +65,11 @@ def test_a_head_is_masked_alone_although_attentions_share_projections(masked):
     sample, (kind, layer, head) = editors.batch(), masked
     attention = module(model, kind, layer)
     with masked_heads(model, [masked]):
-        found = output(model, sample)
+        without = output(model, sample)
     attention.out_proj = copy.deepcopy(attention.out_proj)
     dim = attention.head_dim
     attention.out_proj.weight.data[:, head * dim : (head + 1) * dim] = 0
-    assert torch.allclose(found, output(model, sample), rtol=1e-9, atol=1e-12)
+    assert torch.allclose(without, output(model, sample), rtol=1e-9, atol=1e-12)
 
 
 def test_hooks_are_removed_after_an_error():
@@ -78,6 +78,7 @@ def test_hooks_are_removed_after_an_error():
     with pytest.raises(ZeroDivisionError), masked_heads(model, HEADS), captured_attention(model):
         raise ZeroDivisionError
     assert torch.equal(output(model, sample), whole)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
 def test_loss_is_cross_entropy_over_real_tokens():
@@ -144,12 +145,12 @@ def split_of(sizes=SIZES, positions: int = 1024, **limits) -> Split:
 @pytest.mark.parametrize("max_tokens", [9, 16, 1000])
 @pytest.mark.parametrize("sentences", [None, 4])
 def test_batches_have_every_sentence_once_within_max_tokens(in_order, max_tokens, sentences):
-    found = list(split_of(sentences=sentences, max_tokens=max_tokens).samples(in_order=in_order))
-    ids = [i for sample in found for i in sample["id"].tolist()]
+    samples = list(split_of(sentences=sentences, max_tokens=max_tokens).samples(in_order=in_order))
+    ids = [i for sample in samples for i in sample["id"].tolist()]
     assert sorted(ids) == list(range(sentences or len(SIZES)))
-    assert all(sample["net_input"]["src_tokens"].numel() <= max_tokens for sample in found)
+    assert all(sample["net_input"]["src_tokens"].numel() <= max_tokens for sample in samples)
     if in_order:
-        ordered = [i for sample in found for i in sorted(sample["id"].tolist())]
+        ordered = [i for sample in samples for i in sorted(sample["id"].tolist())]
         assert ordered == sorted(ids)
 
 

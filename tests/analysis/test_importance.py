@@ -41,12 +41,12 @@ def test_losses_are_per_token_over_all_batches():
     tokens = [batch(), batch(left_pad=False)]
     tokens[1]["target"] = tokens[1]["target"].roll(1, 0)
     masks = [[], [("encoder_self", 0, 1)], all_heads(model)]
-    found = losses(model, [sample_of(each) for each in tokens], PAD, masks)
-    for mask, value in zip(masks, found):
+    values = losses(model, [sample_of(sample) for sample in tokens], PAD, masks)
+    for mask, value in zip(masks, values):
         with torch.no_grad(), masked_heads(model, mask):
-            expected = sum(float(loss(model, each)) for each in tokens)
+            expected = sum(float(loss(model, sample)) for sample in tokens)
         assert value == pytest.approx(expected / 28, rel=1e-6)
-    assert len(set(found)) == 3
+    assert len(set(values)) == 3
 
 
 def test_importance_is_the_loss_added():
@@ -90,7 +90,7 @@ def test_orders_keep_sparse_heads_longest():
         for i, (d, a, m) in enumerate([(0.9, 1.2, 3.0), (1.0, 1.3, 1.0), (0.1, 1.1, 2.0)])
     ]
     orders = pruning_orders(rows, seeds=3)
-    heads = {name: [[head[2] for head in order] for order in each] for name, each in orders.items()}
+    heads = {name: [[head[2] for head in order] for order in by_seed] for name, by_seed in orders.items()}
     assert heads["importance"] == [[1, 2, 0]]
     assert heads["density"] == [[1, 0, 2]]
     assert heads["alpha"] == [[2, 0, 1]]
@@ -119,15 +119,15 @@ def test_correlation_is_that_of_ranks():
     rows = rows_of(model, importance=random[0].__getitem__, density=random[1].__getitem__)
     for row, entropy in zip(rows, random[2]):
         row |= {"alpha": 1.5, "entropy": entropy}
-    found = {(row["attention"], row["measure"]): row for row in correlations(rows)}
-    assert len(found) == 4 * 3
-    assert found["all", "alpha"]["spearman"] is None
+    table = {(row["attention"], row["measure"]): row for row in correlations(rows)}
+    assert len(table) == 4 * 3
+    assert table["all", "alpha"]["spearman"] is None
     for attention in ("all", "encoder_self", "decoder_context"):
         chosen = [row for row in rows if attention in ("all", row["attention"])]
         a, b = (torch.tensor(ranks([row[name] for row in chosen])) for name in ("density", "importance"))
         expected = float(torch.corrcoef(torch.stack([a, b]))[0, 1])
-        assert found[attention, "density"]["spearman"] == pytest.approx(expected, abs=1e-6)
-        assert 0 <= found[attention, "density"]["p_value"] <= 1
+        assert table[attention, "density"]["spearman"] == pytest.approx(expected, abs=1e-6)
+        assert 0 <= table[attention, "density"]["p_value"] <= 1
 
 
 @pytest.mark.parametrize("heads", (3, 4, 5))
@@ -137,7 +137,7 @@ def test_the_p_value_of_few_heads_is_exact(heads):
     first = np.arange(heads)
     for second in (random.random(heads), random.integers(0, 3, heads), first, -first):
         exact = permutation_test(
-            (second,), lambda each: spearmanr(first, each)[0], permutation_type="pairings", n_resamples=np.inf
+            (second,), lambda perm: spearmanr(first, perm)[0], permutation_type="pairings", n_resamples=np.inf
         )
         rho, p = rank_correlation(first, second)
         assert rho == pytest.approx(exact.statistic)

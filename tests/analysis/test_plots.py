@@ -43,7 +43,7 @@ def test_trajectories_show_every_head(trajectories):
 
 def test_alpha_histograms_count_every_head():
     def with_alphas(**by_type: list[float]) -> dict:
-        rows = [{"attention": kind, "alpha": each} for kind, alphas in by_type.items() for each in alphas]
+        rows = [{"attention": kind, "alpha": alpha} for kind, alphas in by_type.items() for alpha in alphas]
         return {"heads": rows}
 
     ours = with_alphas(encoder_self=[1.0, 1.26, 1.49, 2.0], decoder_self=[1.5, 1.5, 1.5])

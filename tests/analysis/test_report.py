@@ -47,8 +47,8 @@ def model(folder, name="ours", layers=2, heads=3, seed=0, sentences=None) -> Mod
 
 def embedded(page: str) -> dict:
     """The data in a page, parsed as by a browser: the element ends at the first ``</script``."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script', page, re.S)
-    return json.loads(found.group(1))
+    match = re.search(r'<script type="application/json" id="data">(.*?)</script', page, re.S)
+    return json.loads(match.group(1))
 
 
 def test_quantised_weights_keep_zeros_exactly_and_values_approximately():
@@ -89,8 +89,8 @@ def test_text_cannot_leave_the_data_element(tmp_path):
 
 @pytest.fixture(scope="module")
 def browser():
-    with chromium() as found:
-        yield found
+    with chromium() as chrome:
+        yield chrome
 
 
 @pytest.fixture(scope="module")
@@ -382,8 +382,8 @@ def test_figures_and_tables_are_saved_as_files(browser, report):
             button = page.locator(f"#{section} button", has_text=re.compile("^SVG$")).nth(0)
             root = ElementTree.fromstring(saved(page, button))
             assert len(root.findall("{*}svg")) >= 3
-            assert not any("class" in each.attrib for each in root.iter())
-        lines = [each for each in root.findall(".//{*}path") if each.get("stroke", "none") != "none"]
+            assert not any("class" in element.attrib for element in root.iter())
+        lines = [line for line in root.findall(".//{*}path") if line.get("stroke", "none") != "none"]
         assert lines, "the style sheet's colours are missing"
         png = saved(page, page.get_by_role("button", name=re.compile("^Save learned α as PNG$")))
         size = struct.unpack(">II", png[16:24])
@@ -395,12 +395,12 @@ def test_figures_and_tables_are_saved_as_files(browser, report):
             text = saved(page, panel.get_by_role("button", name=re.compile(f"as {kind}$"))).decode()
             head, *rows = csv.reader(io.StringIO(text), delimiter=separator)
             assert head[:2] == ["query", "Der"] and rows[0][0] == "</s> → Der"
-            found = np.array([[float(value) for value in row[1:]] for row in rows])
-            assert np.abs(found - weights).max() < 0.01 and ((found == 0) == (weights == 0)).all()
+            values = np.array([[float(value) for value in row[1:]] for row in rows])
+            assert np.abs(values - weights).max() < 0.01 and ((values == 0) == (weights == 0)).all()
         drawn_map = ElementTree.fromstring(
             saved(page, panel.get_by_role("button", name=re.compile("as SVG$")))
         )
-        fills = [each.get("fill") for each in drawn_map.findall("{*}rect")[1:]]
+        fills = [rect.get("fill") for rect in drawn_map.findall("{*}rect")[1:]]
         assert [fill == "none" for fill in fills] == (weights == 0).ravel().tolist()
 
         page.locator("#heads summary").nth(0).click()
@@ -424,8 +424,8 @@ def test_everything_is_visible_on_a_phone(browser, report):
 def test_scales_of_alpha_are_equal_and_updates_after_the_checkpoint_are_marked(browser, tmp_path):
     models = []
     for name, update in (("early", 200), ("last", 400)):
-        each = model(tmp_path, name, seed=update)
-        models.append(replace(each, statistics={**each.statistics, "update": update}))
+        analysis = model(tmp_path, name, seed=update)
+        models.append(replace(analysis, statistics={**analysis.statistics, "update": update}))
     write_report(models, tmp_path / "page.html")
     with opened(browser, tmp_path / "page.html") as page:
         charts = page.locator("#trajectories .chart")
@@ -457,4 +457,4 @@ def test_accessibility_rules_hold(browser, report, scheme):
         page.wait_for_selector(".matrix", state="attached")
         page.locator("#heads summary").nth(0).click()
         violations = axe.Axe().run(page).response["violations"]
-        assert [(each["id"], each["nodes"][0]["html"]) for each in violations] == []
+        assert [(violation["id"], violation["nodes"][0]["html"]) for violation in violations] == []

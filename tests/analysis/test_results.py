@@ -88,7 +88,7 @@ def test_what_is_written_of_a_model_is_read(make, tmp_path):
     assert model.statistics == report and model.trajectories.updates == [0, 1]
     assert set(summary(report)) == set(split.model.alpha_values())
     assert len(file.with_suffix(".csv").read_text().splitlines()) == 1 + len(report["heads"])
-    assert [each.text for each in model.maps] == ["Ein Satz.", "", "Noch „einer“."]
+    assert [maps.text for maps in model.maps] == ["Ein Satz.", "", "Noch „einer“."]
     inputs, words = next(split.samples())["net_input"], split.task.source_dictionary
     for number, maps in enumerate(model.maps):
         real = [words[token] for token in inputs["src_tokens"][number].tolist() if token != words.pad()]
@@ -132,12 +132,12 @@ def test_results_are_used_again_if_they_are_of_enough_sentences(tmp_path):
 
 
 def test_results_of_two_splits_are_not_combined(tmp_path):
-    one = read_model("one", write_statistics(tmp_path / "one.heads.json"))
+    first = read_model("one", write_statistics(tmp_path / "one.heads.json"))
     other = statistics()
     other["subset"] = "exam"
     (tmp_path / "other.heads.json").write_text(json.dumps(other))
     with pytest.raises(UserError, match="different splits"):
-        check_models([one, read_model("other", tmp_path / "other.heads.json")])
+        check_models([first, read_model("other", tmp_path / "other.heads.json")])
     maps = write_maps(tmp_path / "maps", [sentence(subset="test")])
     with pytest.raises(UserError, match="different splits"):
         check_models([read_model("one", tmp_path / "one.heads.json", maps=maps)])
@@ -170,8 +170,8 @@ def test_systems_are_summarised_over_their_seeds():
     values = ((0.9, 0.1), (1.0, 0.3), (0.5, None), (0.5, None))
     for row, (union, diversity) in zip(layers, values):
         row |= {"union_density": union, "diversity": diversity}
-    found = summary({"heads": ROWS, "layers": layers})
-    assert found["encoder_self"] == {
+    by_type = summary({"heads": ROWS, "layers": layers})
+    assert by_type["encoder_self"] == {
         "heads": 4,
         "alpha_mean": 1.375,
         "alpha_min": 1.0,
@@ -180,8 +180,8 @@ def test_systems_are_summarised_over_their_seeds():
         "union_density": pytest.approx(0.95),
         "diversity": pytest.approx(0.2),
     }
-    other = {kind: {**values, "density_mean": values["density_mean"] / 2} for kind, values in found.items()}
-    assert cells_of(comparison_table({"ours": [found, other]}))[2:] == [
+    other = {kind: {**values, "density_mean": values["density_mean"] / 2} for kind, values in by_type.items()}
+    assert cells_of(comparison_table({"ours": [by_type, other]}))[2:] == [
         ["ours", "encoder_self", "2", "4", "1.375", "1.00–1.75", "0.750 ± 0.354", "0.950", "0.200"],
         ["ours", "decoder_context", "2", "4", "1.375", "1.00–1.75", "0.188 ± 0.088", "0.500", ""],
     ]

@@ -97,14 +97,14 @@ def test_output_norm_uses_the_columns_of_the_head():
 def test_the_weights_of_a_batch_go_with_it():
     words, earlier = dictionary(), []
     pieces, sample = Pieces(words, "en"), as_batch(words, PAIRS, True)
-    given = {"samples": lambda **_: [sample] * 3, "pieces": lambda: (pieces, pieces)}
+    methods = {"samples": lambda **_: [sample] * 3, "pieces": lambda: (pieces, pieces)}
 
     def look(_, captured):
         assert not any(weights() is not None for weights in earlier)
-        earlier[:] = [weakref.ref(each) for layers in captured.values() for each in layers]
+        earlier[:] = [weakref.ref(weights) for layers in captured.values() for weights in layers]
 
     model = build("--attention-normalizer softmax").float()
-    split = SimpleNamespace(model=model, padding=words.pad(), **given)
+    split = SimpleNamespace(model=model, padding=words.pad(), **methods)
     assert head_statistics(split, look)["sentences"] == 3 * len(PAIRS) and earlier
 
 
@@ -134,7 +134,7 @@ def test_heads_are_ranked_and_named():
     ]
     roles = assign_roles(heads)
     # Source positions are not before or after a target word.
-    assert [each["roles"] for each in heads] == [
+    assert [head["roles"] for head in heads] == [
         ["previous position", "</s> sink"],
         ["previous position"],
         [],

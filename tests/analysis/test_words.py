@@ -36,8 +36,8 @@ def batch(words: Dictionary, text: str, left: int = 0, right: int = 0) -> torch.
 )
 def test_words_of_pieces(text, expected, left, right):
     words = dictionary("▁the ▁Bau m . - ' s ▁")
-    found = Pieces(words, "xx").words(batch(words, text, left, right))
-    assert found.tolist() == [[-1] * left + expected + [-1] * right]
+    indices = Pieces(words, "xx").words(batch(words, text, left, right))
+    assert indices.tolist() == [[-1] * left + expected + [-1] * right]
 
 
 def test_words_split_at_spaces():

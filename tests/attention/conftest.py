@@ -14,10 +14,10 @@ def taken(monkeypatch):
     calls = []
 
     def count(name, target, function):
-        def counted(*given, **named):
+        def counted(*arguments, **named):
             if not threading.current_thread().name.startswith("self-check"):
                 calls.append(name)
-            return function(*given, **named)
+            return function(*arguments, **named)
 
         monkeypatch.setattr(target, counted)
 

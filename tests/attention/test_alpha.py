@@ -45,7 +45,7 @@ def test_tied_heads_share_one_parameter(tying):
 
 
 @pytest.mark.parametrize(
-    "name, value", [(name, each.alpha) for name, each in NORMALIZERS.items() if each.alpha is not None]
+    "name, value", [(name, cls.alpha) for name, cls in NORMALIZERS.items() if cls.alpha is not None]
 )
 def test_named_normalizers_are_constant(name, value):
     module = alpha(attention_normalizer=name)
@@ -111,9 +111,9 @@ def test_never_leaves_its_bounds(low, width, multiplier, dtype, optimizer, lr, a
         module.set_num_updates(update)
         with torch.no_grad():
             module.a.copy_(kept)
-        found = values(module)
-        assert found.dtype == torch.float32 and (found >= 1).all()
-        assert (found >= torch.tensor(low)).all() and (found <= torch.tensor(low + width)).all()
+        alphas = values(module)
+        assert alphas.dtype == torch.float32 and (alphas >= 1).all()
+        assert (alphas >= torch.tensor(low)).all() and (alphas <= torch.tensor(low + width)).all()
         module.zero_grad()
         (module() if upwards else -module()).sum().backward()
         assert module.a.grad.isfinite().all()

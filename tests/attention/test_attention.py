@@ -92,13 +92,13 @@ def test_against_loops(case, backend, taken):
     mask = extra_mask(case["mask"], queries, keys)
     mask = mask.to(dtype) if case["mask"] == "additive" else mask
     causal = case.get("causal", False)
-    given = {"key_padding_mask": padding, "attn_mask": mask, "causal": causal}
-    output, weights = attention(q, k, v, ALPHAS, need_weights=True, **given)
+    options = {"key_padding_mask": padding, "attn_mask": mask, "causal": causal}
+    output, weights = attention(q, k, v, ALPHAS, need_weights=True, **options)
     expected, expected_weights = attention_by_loops(q, k, v, ALPHAS, padding, mask, causal)
     assert output.dtype == weights.dtype == dtype
     torch.testing.assert_close(output.double(), expected, **TOLERANCE[dtype])
     torch.testing.assert_close(weights.double(), expected_weights, **TOLERANCE[dtype])
-    assert attention(q, k, v, ALPHAS, **given)[1] is None
+    assert attention(q, k, v, ALPHAS, **options)[1] is None
     assert set(taken) == {backend}
 
 
@@ -117,7 +117,7 @@ def test_queries_without_keys_get_zeros(alpha):
 
 
 @pytest.mark.parametrize(
-    "given",
+    "options",
     [
         {},
         {"causal": True},
@@ -134,11 +134,11 @@ def test_queries_without_keys_get_zeros(alpha):
     ],
     ids=str,
 )
-def test_gradcheck_of_query_key_value_and_alpha(given):
+def test_gradcheck_of_query_key_value_and_alpha(options):
     q, k, v = (x.requires_grad_() for x in inputs(3, 3, dim=2))
     alpha = torch.tensor([1.01, 1.4, 1.8], dtype=torch.float64).view(3, 1, 1).requires_grad_()
-    assert gradcheck(lambda *x: attention(*x, **given)[0], (q, k, v, alpha))
-    assert gradcheck(lambda *x: attention(*x, need_weights=True, **given)[1], (q, k, v, alpha))
+    assert gradcheck(lambda *x: attention(*x, **options)[0], (q, k, v, alpha))
+    assert gradcheck(lambda *x: attention(*x, need_weights=True, **options)[1], (q, k, v, alpha))
 
 
 @pytest.mark.parametrize("alpha", (1.0, torch.ones(3, 1, 1)))
@@ -217,14 +217,14 @@ def test_the_output_can_be_modified_in_place():
     for change in (lambda output: output.mul_(2).add_(1), lambda output: output * 2 + 1):
         output = change(attention(*leaves, 1.5)[0])
         grads.append(torch.autograd.grad(output.square().sum(), leaves))
-    for one, other in zip(*grads):
-        torch.testing.assert_close(one, other)
+    for in_place, other in zip(*grads):
+        torch.testing.assert_close(in_place, other)
 
 
 def test_second_derivatives(backend):
     leaves = [tensor.requires_grad_() for tensor in inputs(3, 4, batch=1, heads=3, dim=2)]
     if backend == "dense":
-        assert gradgradcheck(lambda *given: attention(*given, ALPHAS)[0], leaves)
+        assert gradgradcheck(lambda *qkv: attention(*qkv, ALPHAS)[0], leaves)
         return
     output, _ = attention(*leaves, ALPHAS)
     with pytest.raises(RuntimeError, match="cannot be differentiated twice; use the attention backend dense"):

@@ -21,7 +21,7 @@ def route(monkeypatch, kernel):
     if kernel == "triton":
         pytest.importorskip("triton")
         take_triton_kernels(monkeypatch)
-        monkeypatch.setattr("user_dir.attention.triton.passes_check", lambda *given, **options: True)
+        monkeypatch.setattr("user_dir.attention.triton.passes_check", lambda *arguments, **options: True)
 
 
 @pytest.fixture(params=("cpu", "triton"))
@@ -62,23 +62,23 @@ ONE = {
 )
 def test_auto_falls_back_to_dense_and_fused_gives_the_reason(kernel, reason, monkeypatch, taken):
     route(monkeypatch, kernel)
-    given = inputs(**{**BOTH, **ONE[kernel]}[reason])
+    arguments = inputs(**{**BOTH, **ONE[kernel]}[reason])
     if reason != "not torch.float32 and torch.float64":  # torch cannot multiply these either
-        attention(**given)
+        attention(**arguments)
         assert taken == ["dense"]
     with pytest.raises(ValueError, match="fused attention does not take these arguments: ") as caught:
-        attention(**given, backend="fused")
+        attention(**arguments, backend="fused")
     assert reason in str(caught.value) and "fused" not in taken
 
 
 def test_the_requested_backend_is_used(kernel, taken):
-    given = inputs()
+    arguments = inputs()
     for backend in ("auto", "fused", "dense"):
-        attention(**given, backend=backend)
+        attention(**arguments, backend=backend)
     assert taken == ["fused", "fused", "dense"]
     for unknown in ("flash", "", "Fused", None):
         with pytest.raises(ValueError, match=r"no attention backend .* for cpu: choose from auto, fused, "):
-            attention(**given, backend=unknown)
+            attention(**arguments, backend=unknown)
     with pytest.raises(ValueError, match=r"alpha must be at least 1 and finite, not 0\.5"):
         attention(**inputs(alpha=0.5))
 
@@ -91,8 +91,8 @@ def test_auto_uses_the_faster_one_on_a_cpu(monkeypatch, taken):
     assert "fused" not in taken
     taken.clear()
     for alpha in (1.0, 1.5):  # but uses the fused kernel on request
-        given = inputs(alpha=alpha)
-        fused, dense = (attention(**given, backend=backend)[0] for backend in ("fused", "dense"))
+        arguments = inputs(alpha=alpha)
+        fused, dense = (attention(**arguments, backend=backend)[0] for backend in ("fused", "dense"))
         torch.testing.assert_close(fused, dense, rtol=0, atol=1e-5)
     assert taken == ["fused", "dense"] * 2
 
@@ -108,7 +108,7 @@ class Sdpa(Backend):
         return None if inputs.key_padding_mask is None else "there is a mask"
 
     def compute(self, inputs):
-        query, key, value = (each.to(working_dtype(each.dtype)) for each in inputs[:3])
+        query, key, value = (tensor.to(working_dtype(tensor.dtype)) for tensor in inputs[:3])
         output = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=inputs.causal)
         return output.to(inputs.query.dtype), None
 
@@ -121,7 +121,7 @@ def test_another_backend(dtype, causal, taken, monkeypatch):
     leaves = [torch.randn(2, 3, 6, 8, dtype=dtype, requires_grad=True) for _ in range(3)]
     with torch.autocast("cpu", dtype=torch.bfloat16):
         outputs = [
-            attention(*leaves, 1.0, causal=causal, backend=each)[0] for each in ("auto", "sdpa", "dense")
+            attention(*leaves, 1.0, causal=causal, backend=name)[0] for name in ("auto", "sdpa", "dense")
         ]
     assert taken == ["dense"]
     grads = [torch.autograd.grad(output.square().sum(), leaves) for output in outputs]
@@ -130,15 +130,15 @@ def test_another_backend(dtype, causal, taken, monkeypatch):
         torch.testing.assert_close(grad, grads[-1])
     mask = torch.zeros(2, 6, dtype=torch.bool)
     for changes, reason in (({"key_padding_mask": mask}, "a mask"), ({"alpha": 1.5}, "the number 1")):
-        given = inputs(**{"alpha": 1.0, **changes})
-        attention(**given)
+        arguments = inputs(**{"alpha": 1.0, **changes})
+        attention(**arguments)
         with pytest.raises(ValueError, match=f"sdpa attention does not take these arguments: .*{reason}"):
-            attention(**given, backend="sdpa")
+            attention(**arguments, backend="sdpa")
 
 
 def test_auto_is_dense_for_many_keys_in_float32_on_a_gpu(monkeypatch):
-    monkeypatch.setattr(Backend, "is_preferred", lambda *given: True)
-    monkeypatch.setattr("user_dir.attention.triton.passes_check", lambda *given: True)
+    monkeypatch.setattr(Backend, "is_preferred", lambda *arguments: True)
+    monkeypatch.setattr("user_dir.attention.triton.passes_check", lambda *arguments: True)
 
     def dense(keys, dtype, queries=3):
         query, key = (

@@ -60,12 +60,12 @@ def in_float64(q, k, v, alpha, mask, grad):
 def test_small_and_large_scores(dtype, magnitude, attend):
     q, k, v = inputs(dtype, magnitude)
     grad = torch.randn_like(q)
-    found = attend(q, k, v, ALPHAS, MASK, grad)
+    results = attend(q, k, v, ALPHAS, MASK, grad)
     expected = in_float64(q, k, v, ALPHAS, MASK, grad)
     # λ has the precision of float32 relative to scores of up to 2 magnitude²; terms of α's gradient may
     # cancel
     tolerance = max(TOLERANCE[dtype], 2.0**-26 * magnitude**2)
-    for name, actual, exact in zip(("output", "q", "k", "v", "alpha"), found, expected):
+    for name, actual, exact in zip(("output", "q", "k", "v", "alpha"), results, expected):
         assert actual.isfinite().all(), name
         error = (actual.double() - exact).abs().max()
         assert error <= tolerance * (exact.abs().max() + (name == "alpha")), f"{name} is off by {error:.2g}"
@@ -89,12 +89,12 @@ def test_a_fully_padded_sentence_contributes_nothing(attend):
     grad = torch.randn_like(q)
     mask = MASK.clone()
     mask[0] = True
-    found = attend(q, k, v, ALPHAS, mask, grad)
+    results = attend(q, k, v, ALPHAS, mask, grad)
     alone = attend(*(x[1:] for x in (q, k, v)), ALPHAS, mask[1:], grad[1:])
-    for both, one in zip(found[:4], alone):
+    for both, second in zip(results[:4], alone):
         assert (both[0] == 0).all()
-        torch.testing.assert_close(both[1:], one)
-    torch.testing.assert_close(found[4], alone[4])
+        torch.testing.assert_close(both[1:], second)
+    torch.testing.assert_close(results[4], alone[4])
 
 
 def test_an_overflow_in_the_gradient_propagates_within_its_sentence_only(attend):

@@ -152,8 +152,8 @@ def test_half_precision_is_computed_in_single(dtype, most_dense_keys, monkeypatc
     for stored in (dtype, torch.float32):
         *inputs, grad = (tensor.to(stored) for tensor in tensors)
         leaves = [tensor.requires_grad_() for tensor in inputs]
-        given = (*leaves, alpha, padding("left", 33), mask.to(stored))
-        output, weights = computed(cpu.KERNEL.compute, *given, need_weights=True)
+        arguments = (*leaves, alpha, padding("left", 33), mask.to(stored))
+        output, weights = computed(cpu.KERNEL.compute, *arguments, need_weights=True)
         grads = torch.autograd.grad((output, weights), (*leaves, alpha), (grad, grad_weights.to(stored)))
         assert {tensor.dtype for tensor in (output, weights, *grads[:3])} == {stored}
         results.append((output, weights, *grads))

@@ -275,27 +275,27 @@ def poisoned(x):
 def test_tiles_without_weights_are_not_loaded(small_tiles, monkeypatch, slots, causal, dtype):
     monkeypatch.setattr(tiles, "SLOTS", tl.constexpr(slots))
     q, k, v, grad = blocks(dtype)
-    *found, flags = forward_and_backward(q, k, v, grad, causal)
-    each = -(-4 // slots)  # tiles of a slot
-    own = torch.eye(4, dtype=torch.bool, device=DEVICE).unflatten(1, (-1, each)).any(2)
+    *results, flags = forward_and_backward(q, k, v, grad, causal)
+    per_slot = -(-4 // slots)  # tiles of a slot
+    own = torch.eye(4, dtype=torch.bool, device=DEVICE).unflatten(1, (-1, per_slot)).any(2)
     visible = own.int().cummax(0)[0].bool() if causal else torch.ones_like(own)
     assert torch.equal(flags[1:] & visible, own.expand(2, -1, -1))
     assert flags[0][visible].all()  # α = 1: every key has weight
 
     # heads with α > 1 read nothing of the last block for the others: neither values, nor in the backward
-    clean = 64 - 16 * each
+    clean = 64 - 16 * per_slot
     others = forward_and_backward(q, k, poisoned(v), grad, causal, poisoned)[:-1]
-    for actual, other in zip(found, others):
+    for actual, other in zip(results, others):
         assert torch.equal(actual[:, 1:, :clean], other[:, 1:, :clean])
         assert other[:, 1:, 48:].isnan().all() and (causal or other[:, 0].isnan().all())
 
-    monkeypatch.setattr(tiles, "NO_WEIGHT", -INF)
-    assert all(map(torch.equal, found, forward_and_backward(q, k, v, grad, causal)))  # all tiles are visited
+    monkeypatch.setattr(tiles, "NO_WEIGHT", -INF)  # all tiles are visited
+    assert all(map(torch.equal, results, forward_and_backward(q, k, v, grad, causal)))
 
     exact = [x.double().requires_grad_() for x in (q, k, v)]
     alpha = torch.tensor([1.0, 1.5, 2.0], device=DEVICE).double().view(-1, 1, 1).requires_grad_()
     output = in_float64(exact, alpha, causal=causal)
-    for actual, truth in zip(found, (output, *torch.autograd.grad(output, exact, grad.double()))):
+    for actual, truth in zip(results, (output, *torch.autograd.grad(output, exact, grad.double()))):
         close("output or gradient", actual, truth.detach(), TOLERANCE[dtype])
 
 
@@ -342,8 +342,8 @@ def test_any_layout():
     for alpha in (pairs[:, 0].view(3, 1, 1), pairs[0, :1].expand(3, 1, 1)):
         leaves = [x.detach().requires_grad_() for x in (q, k, v)]
         results = []
-        for given in (alpha, alpha.contiguous()):
-            output, _ = computed(triton.KERNEL.compute, *leaves, given)
+        for a in (alpha, alpha.contiguous()):
+            output, _ = computed(triton.KERNEL.compute, *leaves, a)
             results.append((output, *torch.autograd.grad(output.sum(), leaves)))
         assert all(map(torch.equal, *results))
 
@@ -354,8 +354,8 @@ def test_the_output_can_be_modified_in_place_but_not_differentiated_twice():
     (expected,) = torch.autograd.grad((2 * output).square().sum(), leaves[0])
     output, _ = computed(triton.KERNEL.compute, *views, 1.4)
     output *= 2
-    (found,) = torch.autograd.grad(output.square().sum(), leaves[0], retain_graph=True)
-    close("gradient", found, expected.double(), 1e-6)
+    (actual,) = torch.autograd.grad(output.square().sum(), leaves[0], retain_graph=True)
+    close("gradient", actual, expected.double(), 1e-6)
     with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
         torch.autograd.grad(output.sum(), leaves[0], create_graph=True)
 
@@ -403,7 +403,7 @@ class Recorded:
         def launch(*arguments, M, N, num_warps):
             self.compiled += 1
             self.launches.append((grid, *arguments, M, N))
-            return {grid: lambda *given: self.launches.append((grid, *given))}
+            return {grid: lambda *args: self.launches.append((grid, *args))}
 
         return launch
 
@@ -467,8 +467,8 @@ def check_step(keys, dtype):
     with torch.no_grad():
         again, _ = computed(triton.KERNEL.compute, *views[:2], values, alpha, mask)
     assert torch.equal(again, output)  # values without weight are not read
-    given = AttentionInputs(*views, alpha, need_weights=True)
-    assert "only in decoding steps" in triton.KERNEL.unsupported(given)  # not with gradients
+    inputs = AttentionInputs(*views, alpha, need_weights=True)
+    assert "only in decoding steps" in triton.KERNEL.unsupported(inputs)  # not with gradients
 
 
 def test_what_the_kernels_do_not_take(small_tiles, monkeypatch):
@@ -476,8 +476,8 @@ def test_what_the_kernels_do_not_take(small_tiles, monkeypatch):
     _, views = projections(1, 31, 16)
     with torch.no_grad():
         output, _ = computed(triton.KERNEL.compute, *views, 1.5)
-        given = AttentionInputs(*views, 1.5, need_weights=True)
-        assert "at most 30 keys" in triton.KERNEL.unsupported(given)
+        inputs = AttentionInputs(*views, 1.5, need_weights=True)
+        assert "at most 30 keys" in triton.KERNEL.unsupported(inputs)
     close("output", output, in_float64([view.double() for view in views], 1.5), 1e-5)
     near, far = (torch.empty_strided((1, 1, 2, 16), (0, 0, step, 1), device="meta") for step in (16, 2**27))
     assert triton.KERNEL.unsupported(AttentionInputs(near, near, near, 1.5)) is None
@@ -491,7 +491,7 @@ def test_what_the_kernels_do_not_take(small_tiles, monkeypatch):
 def routed(monkeypatch, taken):
     """Attention as on a GPU whose kernels are trusted; the implementation of each call."""
     take_triton_kernels(monkeypatch)
-    monkeypatch.setattr("user_dir.attention.triton.passes_check", lambda *given, **options: True)
+    monkeypatch.setattr("user_dir.attention.triton.passes_check", lambda *arguments, **options: True)
     monkeypatch.setattr(cpu, "MIN_QUERIES", 1)
     return taken
 

@@ -16,8 +16,8 @@ ALPHAS = torch.tensor([1.1, 1.5, 1.9], dtype=torch.float64)
 LEARNED = AlphaConfig()
 
 
-def close(found, expected):
-    torch.testing.assert_close(found, expected, **MODEL_TOLERANCE)
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, **MODEL_TOLERANCE)
 
 
 def layers(alpha=1.0, **options):
@@ -62,7 +62,7 @@ SETTINGS = {
 def test_with_alpha_1_outputs_weights_and_gradients_are_those_of_pytorch(case):
     (kdim, vdim), average = case["dims"], case["average"]
     stock, ours = layers(kdim=kdim, vdim=vdim, batch_first=case["batch_first"], bias=case["bias"])
-    given = inputs(case["batch_first"], case["batched"], kdim, vdim)
+    qkv = inputs(case["batch_first"], case["batched"], kdim, vdim)
     batch = (BATCH,) if case["batched"] else ()
     heads = HEADS * (BATCH if case["batched"] else 1)
     shape = (heads, QUERIES, KEYS) if case["mask"] == "3D" else (QUERIES, KEYS)
@@ -72,13 +72,13 @@ def test_with_alpha_1_outputs_weights_and_gradients_are_those_of_pytorch(case):
         "need_weights": average is not None,
         "average_attn_weights": average is not False,
     }
-    found, expected = ours(*given, **options), stock(*given, **options)
-    close(found, expected)
+    actual, expected = ours(*qkv, **options), stock(*qkv, **options)
+    close(actual, expected)
     grads = []
-    for output, weights in (found, expected):
+    for output, weights in (actual, expected):
         loss = output.square().sum() + (0 if weights is None else (weights**3).sum())
-        module = ours if output is found[0] else stock
-        grads.append(torch.autograd.grad(loss, [*given, *(p for n, p in module.named_parameters())]))
+        module = ours if output is actual[0] else stock
+        grads.append(torch.autograd.grad(loss, [*qkv, *(p for n, p in module.named_parameters())]))
     close(*grads)
 
 
@@ -86,10 +86,10 @@ def test_with_alpha_1_outputs_weights_and_gradients_are_those_of_pytorch(case):
 def test_each_head_has_the_weights_of_its_alpha(batch_first):
     _, layer = layers(LEARNED, batch_first=batch_first, bias=False)
     layer.alpha.a.data = torch.logit(ALPHAS - 1)
-    given, padding = inputs(batch_first), torch.zeros(BATCH, KEYS, dtype=torch.bool)
+    qkv, padding = inputs(batch_first), torch.zeros(BATCH, KEYS, dtype=torch.bool)
     padding[0, -3:] = True
-    output, weights = layer(*given, key_padding_mask=padding, average_attn_weights=False)
-    q, k, v = (x if batch_first else x.transpose(0, 1) for x in given)
+    output, weights = layer(*qkv, key_padding_mask=padding, average_attn_weights=False)
+    q, k, v = (x if batch_first else x.transpose(0, 1) for x in qkv)
     w_q, w_k, w_v = layer.in_proj_weight.chunk(3)
     for i in range(BATCH):
         outputs = []
@@ -100,14 +100,14 @@ def test_each_head_has_the_weights_of_its_alpha(batch_first):
             torch.testing.assert_close(weights[i, h], expected, rtol=0, atol=1e-9)
             outputs.append(expected @ (v[i] @ w_v[rows].T))
         expected = torch.cat(outputs, -1) @ layer.out_proj.weight.T
-        found = output[i] if batch_first else output[:, i]
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-8)
+        actual = output[i] if batch_first else output[:, i]
+        torch.testing.assert_close(actual, expected, rtol=0, atol=1e-8)
     assert (weights[0, 2] == 0).sum() > (weights[0, 0] == 0).sum()
 
 
 def test_gradients_of_all_parameters_and_alpha():
     _, layer = layers(LEARNED)
-    parameters = {name: each.detach().requires_grad_() for name, each in layer.named_parameters()}
+    parameters = {name: parameter.detach().requires_grad_() for name, parameter in layer.named_parameters()}
 
     def call(*values):
         query, key, value, *others = values
@@ -140,16 +140,16 @@ def test_a_query_without_keys_attends_to_nothing():
 
 def test_dropout_only_in_training_and_not_of_the_weights_returned():
     _, layer = layers(1.5, dropout=0.5)
-    given = inputs()
-    (dropped, weights), (output, expected) = layer(*given), layer.eval()(*given)
+    qkv = inputs()
+    (dropped, weights), (output, expected) = layer(*qkv), layer.eval()(*qkv)
     close(weights, expected)
     assert not torch.allclose(dropped, output)
-    close(layer(*given)[0], output)
+    close(layer(*qkv)[0], output)
 
 
 def test_the_constructor_has_the_arguments_of_pytorch():
     own, theirs = (
-        list(inspect.signature(each).parameters) for each in (EntmaxAttention, nn.MultiheadAttention)
+        list(inspect.signature(cls).parameters) for cls in (EntmaxAttention, nn.MultiheadAttention)
     )
     assert own == [*theirs, "alpha"]
     for keys in ("add_bias_kv", "add_zero_attn"):
@@ -217,19 +217,19 @@ def test_computed_parameters_are_refused(how):
 )
 def test_arguments_that_do_not_fit(change, message):
     x = torch.zeros(QUERIES, BATCH, CHANNELS), *torch.zeros(2, KEYS, BATCH, CHANNELS)
-    given = dict(zip(("query", "key", "value"), x))
+    arguments = dict(zip(("query", "key", "value"), x))
     layer = EntmaxAttention(CHANNELS, HEADS)
-    layer(**given)
+    layer(**arguments)
     with pytest.raises(ValueError, match=message):
-        layer(**{**given, **change})
+        layer(**{**arguments, **change})
 
 
 # ------------------------------------------------------------------------- inside of PyTorch's layers
 
 
-def without_gradients(model, *given, **options):
+def without_gradients(model, *arguments, **options):
     with torch.inference_mode():
-        return model.eval()(*given, **options)
+        return model.eval()(*arguments, **options)
 
 
 def encoder_layer(alpha, heads=4):
@@ -254,11 +254,11 @@ def test_an_encoder_layer_does_not_compute_softmax_past_it(padded):
         options["src_key_padding_mask"] = torch.arange(KEYS) > torch.tensor([[3], [KEYS]])
     hidden = {"key_padding_mask": options.get("src_key_padding_mask")}
     ours, softmax, stock = (encoder_layer(alpha) for alpha in (2.0, 1.0, None))
-    found = without_gradients(ours, x, **options)
-    close(found, by_hand(ours, x, **hidden))
+    output = without_gradients(ours, x, **options)
+    close(output, by_hand(ours, x, **hidden))
     expected = without_gradients(stock, x, **options)
     close(without_gradients(softmax, x, **options)[0, 0], expected[0, 0])
-    assert not torch.allclose(found[0, 0], expected[0, 0], atol=1e-3)
+    assert not torch.allclose(output[0, 0], expected[0, 0], atol=1e-3)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors", "ignore:enable_nested_tensor")
@@ -272,10 +272,10 @@ def test_an_encoder_with_padding(replaced):
     x, padding = torch.randn(BATCH, KEYS, CHANNELS, dtype=torch.float64), torch.zeros(BATCH, KEYS).bool()
     padding[0, 4:] = True
     assert encoder.use_nested_tensor == (replaced == "after")
-    found, expected = without_gradients(encoder, x, src_key_padding_mask=padding), x
+    output, expected = without_gradients(encoder, x, src_key_padding_mask=padding), x
     for layer in encoder.layers:
         expected = by_hand(layer, expected, key_padding_mask=padding)
-    close(found[~padding], expected[~padding])
+    close(output[~padding], expected[~padding])
 
 
 # ------------------------------------------------------------------------------- compiled and exported
@@ -285,17 +285,17 @@ def test_an_encoder_with_padding(replaced):
 def test_compiles_without_breaks():
     layer = EntmaxAttention(CHANNELS, HEADS, batch_first=True)
     query, key, value = (x.detach().float().requires_grad_() for x in inputs(True))
-    given = query, key, value
+    qkv = query, key, value
     padding = torch.zeros(BATCH, KEYS, dtype=torch.bool)
     padding[0, -2:] = True
     torch._dynamo.reset()
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     for mask in (padding, torch.zeros(padding.shape).masked_fill(padding, float("-inf"))):
-        found, expected = (f(*given, key_padding_mask=mask) for f in (compiled, layer))
-        torch.testing.assert_close(found, expected)
+        actual, expected = (f(*qkv, key_padding_mask=mask) for f in (compiled, layer))
+        torch.testing.assert_close(actual, expected)
         grads = [
             torch.autograd.grad(output.square().sum(), [query, *layer.parameters()])
-            for output, _ in (found, expected)
+            for output, _ in (actual, expected)
         ]
         torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)
 
@@ -305,7 +305,7 @@ def test_exports_with_lengths_that_vary():
     length = torch.export.Dim("length", max=500)
     padding = torch.zeros(BATCH, KEYS, dtype=torch.bool)
     dims = {"query": None, "key": {1: length}, "value": {1: length}, "key_padding_mask": {1: length}}
-    given = (*(x.detach().float() for x in inputs(True)), padding)
-    exported = torch.export.export(layer, given, dynamic_shapes=dims).module()
-    given = (*(x.detach().float() for x in inputs(True, keys=40)), torch.rand(BATCH, 40) < 0.3)
-    torch.testing.assert_close(exported(*given), layer(*given), rtol=1e-4, atol=1e-5)
+    arguments = (*(x.detach().float() for x in inputs(True)), padding)
+    exported = torch.export.export(layer, arguments, dynamic_shapes=dims).module()
+    arguments = (*(x.detach().float() for x in inputs(True, keys=40)), torch.rand(BATCH, 40) < 0.3)
+    torch.testing.assert_close(exported(*arguments), layer(*arguments), rtol=1e-4, atol=1e-5)

@@ -36,8 +36,8 @@ def test_a_normalizer_of_ones_own_need_not_know_of_queries_without_keys():
         q[1:], k[1:], v[1:], ~padding[1] & torch.ones(4, 4, dtype=torch.bool).tril()
     )
     torch.testing.assert_close(output[1:], expected)
-    for found, exact in zip(grads, torch.autograd.grad(expected.square().sum(), (q, k, v))):
-        torch.testing.assert_close(found, exact)
+    for actual, exact in zip(grads, torch.autograd.grad(expected.square().sum(), (q, k, v))):
+        torch.testing.assert_close(actual, exact)
 
 
 # ------------------------------------------------------------------------------- rectified attention
@@ -78,7 +78,7 @@ def test_equals_loops(causal, padded):
 def test_additive_masks_and_gradients():
     q, k, v = inputs(2, 3)
     mask = torch.tensor([[0.0, -math.inf, 0.5], [0.0, 0.0, 0.0]], dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda *given: rela(*given, attn_mask=mask)[0], (q, k, v))
+    assert torch.autograd.gradcheck(lambda *qkv: rela(*qkv, attn_mask=mask)[0], (q, k, v))
     assert rela(q, k, v, attn_mask=mask)[1] is None
 
 
@@ -86,9 +86,9 @@ def test_the_norm_equals_its_formula():
     norm = GatedRMSNorm(6).double()
     norm.scale.data.uniform_(0.5, 2)
     x = torch.randn(3, 2, 6, dtype=torch.float64, requires_grad=True)
-    for row, found in zip(x.view(-1, 6), norm(x).view(-1, 6)):
+    for row, normed in zip(x.view(-1, 6), norm(x).view(-1, 6)):
         rms = math.sqrt(sum(float(value) ** 2 for value in row) / 6)
-        for value, scale, gate, actual in zip(row, norm.scale, norm.gate, found):
+        for value, scale, gate, actual in zip(row, norm.scale, norm.gate, normed):
             expected = float(scale * value) / rms / (1 + math.exp(-float(gate * value)))
             assert float(actual) == pytest.approx(expected, rel=1e-6)
     assert torch.autograd.gradcheck(norm, x)
@@ -124,23 +124,23 @@ def patterns_by_loops(n):
 
 @pytest.mark.parametrize("n", (1, 2, 3, 7))
 def test_without_padding(n):
-    found = fixed_patterns(None, n, len(PATTERNS), LIKE)
-    torch.testing.assert_close(found, patterns_by_loops(n)[None], rtol=1e-12, atol=1e-12)
+    patterns = fixed_patterns(None, n, len(PATTERNS), LIKE)
+    torch.testing.assert_close(patterns, patterns_by_loops(n)[None], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("left", (True, False))
 def test_padding_on_either_side(left):
     lengths = (6, 4, 1)
     mask = torch.arange(6) >= torch.tensor(lengths)[:, None]
-    found = fixed_patterns(mask.flip(1) if left else mask, 6, 7, LIKE)
-    for each, n in zip(found, lengths):
+    patterns = fixed_patterns(mask.flip(1) if left else mask, 6, 7, LIKE)
+    for sentence, n in zip(patterns, lengths):
         inside = slice(6 - n, 6) if left else slice(0, n)
-        torch.testing.assert_close(each[:, inside, inside], patterns_by_loops(n), rtol=1e-12, atol=1e-12)
-        assert each.sum() == pytest.approx(patterns_by_loops(n).sum().item())
+        torch.testing.assert_close(sentence[:, inside, inside], patterns_by_loops(n), rtol=1e-12, atol=1e-12)
+        assert sentence.sum() == pytest.approx(patterns_by_loops(n).sum().item())
 
 
 def test_fewer_heads_and_long_sentences_in_half_precision():
     assert fixed_patterns(None, 5, 3, LIKE).shape == (1, 3, 5, 5)
-    found = fixed_patterns(None, 1000, 7, torch.zeros(1, dtype=torch.float16))
-    assert found.dtype == torch.float16 and found.isfinite().all()
-    assert found[0, 5].double().sum(-1).sub(1).abs().max() < 1e-2
+    patterns = fixed_patterns(None, 1000, 7, torch.zeros(1, dtype=torch.float16))
+    assert patterns.dtype == torch.float16 and patterns.isfinite().all()
+    assert patterns[0, 5].double().sum(-1).sub(1).abs().max() < 1e-2

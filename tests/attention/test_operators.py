@@ -24,7 +24,7 @@ def _kernel():
 
 def tensors(queries=6, keys=6, batch=BATCH):
     drawn = (torch.randn(length, batch, HEADS, HEAD_DIM) for length in (queries, keys, keys))
-    return [each.permute(1, 2, 0, 3) for each in drawn]
+    return [tensor.permute(1, 2, 0, 3) for tensor in drawn]
 
 
 def padding(keys=6, batch=BATCH):
@@ -38,12 +38,12 @@ def weighted(output):
 
 
 def by_autograd(function, *inputs):
-    inputs = [each.detach().requires_grad_() for each in inputs]
+    inputs = [tensor.detach().requires_grad_() for tensor in inputs]
     return torch.autograd.grad(weighted(function(*inputs)), inputs)
 
 
-def close(found, expected):
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 def triton_kernel():
@@ -66,18 +66,18 @@ def triton_kernel():
 def test_are_what_torch_expects(device, keys):
     on_cpu, step = device == "cpu", device == "triton step"
     kernel = cpu.KERNEL if on_cpu else triton_kernel()
-    inputs = [each.requires_grad_() for each in tensors(1 if step else 6, keys)]
+    inputs = [tensor.requires_grad_() for tensor in tensors(1 if step else 6, keys)]
     mask = torch.randn(6, keys) if on_cpu else None
-    given = (*inputs, ALPHA.clone().requires_grad_(), padding(keys), mask, False, 0.0 if step else 0.3)
-    given += (None if step else torch.tensor(5), on_cpu or step)
+    arguments = (*inputs, ALPHA.clone().requires_grad_(), padding(keys), mask, False, 0.0 if step else 0.3)
+    arguments += (None if step else torch.tensor(5), on_cpu or step)
     if not step:
-        opcheck(kernel._operator, (*given, True))
-        output, weights, saved = kernel._operator(*given, True)
-    given = [x.detach() if torch.is_tensor(x) else x for x in given]
-    opcheck(kernel._operator, (*given, False))
+        opcheck(kernel._operator, (*arguments, True))
+        output, weights, saved = kernel._operator(*arguments, True)
+    arguments = [x.detach() if torch.is_tensor(x) else x for x in arguments]
+    opcheck(kernel._operator, (*arguments, False))
     if not step:
         grads = (output.detach(), weights.detach() if on_cpu else None)
-        opcheck(kernel._backward_operator, (*given[:-1], saved, *grads, True))
+        opcheck(kernel._backward_operator, (*arguments[:-1], saved, *grads, True))
 
 
 @pytest.mark.nightly
@@ -93,8 +93,8 @@ def test_the_operator_of_triton_computes_what_its_eager_call_does(queries):
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(q, k, v, ALPHA), call(q, k, v, ALPHA))
     close(by_autograd(compiled, q, k, v, ALPHA), by_autograd(call, q, k, v, ALPHA))
-    found = torch.vmap(lambda *x: call(*x, ALPHA))(*(torch.stack((each, -each)) for each in (q, k, v)))
-    close(found[1], call(-q, -k, -v, ALPHA))
+    outputs = torch.vmap(lambda *x: call(*x, ALPHA))(*(torch.stack((x, -x)) for x in (q, k, v)))
+    close(outputs[1], call(-q, -k, -v, ALPHA))
 
 
 @pytest.mark.parametrize("dynamic", (pytest.param(False, marks=pytest.mark.nightly), True))
@@ -106,13 +106,13 @@ def test_compiles_without_breaks(dynamic):
     torch._dynamo.reset()
     compiled = torch.compile(masked, fullgraph=True, dynamic=dynamic, backend="aot_eager")
     for length, batch in ((6, 2), (9, 3)):
-        given = *tensors(length, length, batch), ALPHA
+        arguments = *tensors(length, length, batch), ALPHA
         hidden = padding(length, batch)
-        assert torch.equal(compiled(*given, hidden), masked(*given, hidden))
-        found, expected = (
-            by_autograd(lambda *x, f=f, m=hidden: f(*x, m), *given) for f in (compiled, masked)
+        assert torch.equal(compiled(*arguments, hidden), masked(*arguments, hidden))
+        actual, expected = (
+            by_autograd(lambda *x, f=f, m=hidden: f(*x, m), *arguments) for f in (compiled, masked)
         )
-        close(found, expected)
+        close(actual, expected)
 
 
 @pytest.mark.parametrize("backend", ("fused", "dense"))
@@ -121,11 +121,11 @@ def test_dropout_of_a_graph_is_drawn_anew(backend):
         return attention(q, k, v, 1.5, dropout=0.5, backend=backend)[0]
 
     torch._dynamo.reset()
-    compiled, given = torch.compile(dropped, fullgraph=True, backend="aot_eager"), tensors()
+    compiled, qkv = torch.compile(dropped, fullgraph=True, backend="aot_eager"), tensors()
     torch.manual_seed(3)
-    first, second = compiled(*given), compiled(*given)
+    first, second = compiled(*qkv), compiled(*qkv)
     torch.manual_seed(3)
-    assert torch.equal(first, dropped(*given)) and not torch.equal(first, second)
+    assert torch.equal(first, dropped(*qkv)) and not torch.equal(first, second)
 
 
 class SelfAttention(torch.nn.Module):
@@ -144,12 +144,12 @@ def test_a_trace_computes_attention():
     def call(q, k, v):
         return attention(q, k, v, 1.5, padding())[0]
 
-    given = tensors()
-    traced, file = torch.jit.trace(call, given), io.BytesIO()
+    qkv = tensors()
+    traced, file = torch.jit.trace(call, qkv), io.BytesIO()
     torch.jit.save(traced, file)
     file.seek(0)
     traced = torch.jit.load(file)
-    others = [each.flip(2) for each in given]
+    others = [tensor.flip(2) for tensor in qkv]
     assert torch.equal(traced(*others), call(*others))
     close(by_autograd(traced, *others), by_autograd(call, *others))
 
@@ -177,8 +177,8 @@ def test_modules_are_copied_called_with_other_parameters_and_checkpointed():
         return weighted(torch.func.functional_call(module, parameters, (x, padding(7))))
 
     grads = torch.autograd.grad(weighted(expected), parameters.values())
-    found = torch.func.grad(loss)({name: each.detach() for name, each in parameters.items()})
-    close(tuple(found.values()), grads)
+    actual = torch.func.grad(loss)({name: value.detach() for name, value in parameters.items()})
+    close(tuple(actual.values()), grads)
     again = checkpoint(module, x, padding(7), use_reentrant=False)
     close(torch.autograd.grad(weighted(again), parameters.values()), grads)
 
@@ -186,33 +186,33 @@ def test_modules_are_copied_called_with_other_parameters_and_checkpointed():
 # 3 queries: dense
 @pytest.mark.parametrize("queries", (3, 6))
 def test_gradients_by_example(queries):
-    given, hidden = tensors(queries), padding()
+    qkv, hidden = tensors(queries), padding()
 
     def loss(q, k, v, alpha, hidden):
         return weighted(attention(q[None], k[None], v[None], alpha, hidden[None])[0])
 
-    found = torch.vmap(torch.func.grad(loss, (0, 1, 2, 3)), (0, 0, 0, None, 0))(*given, ALPHA, hidden)
+    grads = torch.vmap(torch.func.grad(loss, (0, 1, 2, 3)), (0, 0, 0, None, 0))(*qkv, ALPHA, hidden)
     for i in range(BATCH):
-        one = [each[i : i + 1] for each in given]
-        expected = by_autograd(lambda *x, i=i: attention(*x, hidden[i : i + 1])[0], *one, ALPHA)
-        close([each[i] for each in found], [*(each[0] for each in expected[:3]), expected[3]])
+        example = [x[i : i + 1] for x in qkv]
+        expected = by_autograd(lambda *x, i=i: attention(*x, hidden[i : i + 1])[0], *example, ALPHA)
+        close([grad[i] for grad in grads], [*(grad[0] for grad in expected[:3]), expected[3]])
 
 
 def test_vmap_over_alpha_and_masks():
-    given, alphas, masks = tensors(), torch.stack((ALPHA, ALPHA.flip(0))), torch.randn(2, 6, 6)
+    qkv, alphas, masks = tensors(), torch.stack((ALPHA, ALPHA.flip(0))), torch.randn(2, 6, 6)
 
     def masked(alpha, mask):
-        return attention(*given, alpha, attn_mask=mask)[0]
+        return attention(*qkv, alpha, attn_mask=mask)[0]
 
     for i, output in enumerate(torch.vmap(masked)(alphas, masks)):
         close(output, masked(alphas[i], masks[i]))
-    found = torch.vmap(torch.func.grad(lambda a, m: weighted(masked(a, m))))(alphas, masks)
-    for i, grad in enumerate(found):
+    grads = torch.vmap(torch.func.grad(lambda a, m: weighted(masked(a, m))))(alphas, masks)
+    for i, grad in enumerate(grads):
         close(grad, by_autograd(lambda a, i=i: masked(a, masks[i]), alphas[i])[0])
 
 
 def test_randomness_of_vmap():
-    q, k, v = (each[:1].expand(3, -1, -1, -1) for each in tensors())
+    q, k, v = (tensor[:1].expand(3, -1, -1, -1) for tensor in tensors())
 
     def dropped(q, k, v):
         return attention(q[None], k[None], v[None], 1.5, dropout=0.5)[0]
@@ -244,9 +244,9 @@ def test_second_derivatives_and_forward_mode_are_errors():
 
 def test_tensors_without_numbers():
     with FakeTensorMode():
-        q, k, v = (each.requires_grad_() for each in tensors())
+        q, k, v = (tensor.requires_grad_() for tensor in tensors())
         output, weights = attention(q, k, v, 1.5, padding(), dropout=0.1, need_weights=True)
         assert output.shape == q.shape and weights.shape == (BATCH, HEADS, 6, 6)
         assert torch.autograd.grad(output.sum(), q)[0].shape == q.shape
-    q, k, v = (each.to("meta") for each in tensors())
+    q, k, v = (tensor.to("meta") for tensor in tensors())
     assert attention(q, k, v, 1.5, need_weights=True)[1].shape == (BATCH, HEADS, 6, 6)

@@ -83,18 +83,18 @@ QUICK = ("forward", "exception")
 def test_a_broken_kernel_is_named_once_and_not_taken(broken, taken, monkeypatch, caplog):
     module, kernel, place, words = BREAKS[broken]
     monkeypatch.setattr(module, kernel, Broken(getattr(module, kernel), place))
-    given = heads()
+    leaves = heads()
     for _ in range(2):
-        output, _ = attention(*given)
-        grads = torch.autograd.grad(output.square().sum(), given)
+        output, _ = attention(*leaves)
+        grads = torch.autograd.grad(output.square().sum(), leaves)
     assert taken == ["dense"] * 2
-    expected = computed(dense_attention, *given)[0]
+    expected = computed(dense_attention, *leaves)[0]
     assert torch.equal(output, expected)
-    assert all(map(torch.equal, grads, torch.autograd.grad(expected.square().sum(), given)))
+    assert all(map(torch.equal, grads, torch.autograd.grad(expected.square().sum(), leaves)))
     [record] = caplog.records
     assert record.levelno == logging.WARNING and words in caplog.text, caplog.text
     if place is not None and kernel == "forward_short":  # the user who names it gets it
-        assert not torch.allclose(attention(*given, backend="fused")[0], output, rtol=1e-3)
+        assert not torch.allclose(attention(*leaves, backend="fused")[0], output, rtol=1e-3)
 
 
 def test_later_launches_are_checked_too(taken, monkeypatch, caplog):
@@ -114,11 +114,11 @@ def test_later_launches_are_checked_too(taken, monkeypatch, caplog):
 @pytest.mark.nightly
 @pytest.mark.parametrize("dtype", (torch.float32, *HALF_TYPES))
 def test_honest_kernels_are_taken(dtype, taken, caplog):
-    given = heads(dtype)
+    leaves = heads(dtype)
     with torch.inference_mode():
-        attention(*given)
-    attention(*given)
-    assert taken == ["fused"] * 2 and not caplog.records and all(leaf.grad is None for leaf in given)
+        attention(*leaves)
+    attention(*leaves)
+    assert taken == ["fused"] * 2 and not caplog.records and all(leaf.grad is None for leaf in leaves)
 
 
 @pytest.fixture
@@ -149,10 +149,10 @@ def test_activation_checkpoints_match(taken, checked):
     """Tensors that the check saves must not be counted as the layer's own."""
     from torch.utils.checkpoint import checkpoint
 
-    given = heads()
-    output = checkpoint(lambda *x: attention(*x)[0], *given, use_reentrant=False)
+    leaves = heads()
+    output = checkpoint(lambda *x: attention(*x)[0], *leaves, use_reentrant=False)
     output.sum().backward()
-    assert checked and taken == ["fused"] * 2 and given[3].grad is not None
+    assert checked and taken == ["fused"] * 2 and leaves[3].grad is not None
 
 
 def test_compiled_callers_are_checked_too(checked):

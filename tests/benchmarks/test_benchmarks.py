@@ -81,7 +81,7 @@ def test_contenders_take_turns_in_random_order():
     jobs = {name: lambda number, name=name: order.append(name) or number for name in "abc"}
     assert measure.in_turns(jobs, 20) == {name: [*range(20)] for name in "abc"}
     rounds = [tuple(order[start : start + 3]) for start in range(0, 60, 3)]
-    assert all(sorted(each) == ["a", "b", "c"] for each in rounds) and len(set(rounds)) > 3
+    assert all(sorted(names) == ["a", "b", "c"] for names in rounds) and len(set(rounds)) > 3
 
 
 def test_ratios_are_within_rounds_and_peaks_are_of_memory_held_at_once():

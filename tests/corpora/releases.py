@@ -28,7 +28,7 @@ UNLIKE = ("Ja.", "This is a translation that says a good deal more than what it 
 
 def german(number: int, seed: int) -> list[tuple[str, str]]:
     sides = (
-        (DATA / "toy" / "raw" / f"train.{each}").read_text("utf-8").splitlines() for each in ("de", "en")
+        (DATA / "toy" / "raw" / f"train.{side}").read_text("utf-8").splitlines() for side in ("de", "en")
     )
     return Random(seed).sample(list(zip(*sides)), number)
 

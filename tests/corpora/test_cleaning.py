@@ -93,7 +93,7 @@ def test_steps_of_normalisation(language, step, before, after):
 
 def test_steps_of_all_splits_or_some(tmp_path):
     assert normalise(["A\u200b“B”"], "en", ("punctuation", "non_printing", "lower_case")) == ['a "b"']
-    found = described(tmp_path, "normalise: {every: [lower_case], train: [punctuation]}\n")
-    assert found.steps("train") == ("punctuation",) and found.steps("big_test") == ("lower_case",)
-    assert steps_of_new_text(found) == ("lower_case",)
+    description = described(tmp_path, "normalise: {every: [lower_case], train: [punctuation]}\n")
+    assert description.steps("train") == ("punctuation",) and description.steps("big_test") == ("lower_case",)
+    assert steps_of_new_text(description) == ("lower_case",)
     assert described(tmp_path, "").steps("train") == ()

@@ -75,12 +75,12 @@ def test_sources(tmp_path):
     splits = (
         "splits: {train: ['a.tgz/a.{language}', {de: b.sgm, en: c.sgm, lines: 1-9}], valid: {held_out: 5}}"
     )
-    found = described(tmp_path, text=f"title: t\nlanguages: [de, en]\n{splits}\n")
-    first, second = found.sources("train")
+    description = described(tmp_path, text=f"title: t\nlanguages: [de, en]\n{splits}\n")
+    first, second = description.sources("train")
     assert (first.format, first.file) == ("lines", {"de": "a.tgz/a.de", "en": "a.tgz/a.en"})
     assert (second.format, second.file, second.lines) == ("segments", {"de": "b.sgm", "en": "c.sgm"}, "1-9")
-    assert found.held_out == {"valid": 5} and found.sources("valid") == []
-    assert found.files() == ["a.tgz/a.de", "a.tgz/a.en", "b.sgm", "c.sgm"]
+    assert description.held_out == {"valid": 5} and description.sources("valid") == []
+    assert description.files() == ["a.tgz/a.de", "a.tgz/a.en", "b.sgm", "c.sgm"]
     assert split_name("x/a.tar.gz/b/c") == ("x/a.tar.gz", "b/c") and split_name("a.tgz") == ("a.tgz", None)
 
 

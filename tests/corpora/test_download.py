@@ -125,7 +125,7 @@ def archive(path, members=MEMBERS, before=""):
 def test_only_named_members_are_written(tmp_path, name):
     path = archive(tmp_path / name, before="./" if name == "x.tar" else "")
     extract(path, {"in/a.txt"}, tmp_path / "out")
-    assert [str(each.relative_to(tmp_path)) for each in tmp_path.rglob("*.txt")] == ["out/in/a.txt"]
+    assert [str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.txt")] == ["out/in/a.txt"]
     assert lines(tmp_path / "out" / "in" / "a.txt") == ["a"] and not list(tmp_path.rglob("evil"))
     with pytest.raises(UserError, match=rf"{name} has no member in/c\.txt"):
         extract(path, {"in/a.txt", "in/c.txt"}, tmp_path / "out")

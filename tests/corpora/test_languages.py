@@ -37,8 +37,8 @@ def test_korean_has_spaces_and_takes_mecab_if_it_is_there(monkeypatch, installed
 
 @pytest.mark.parametrize("code", ["xx", "jp", "cn", "toki", "a", "", "_", "und"])
 def test_nothing_is_known_of_what_is_no_code(code):
-    found = language(code)
-    assert (found.script, found.spaced, found.tokenizer) == (None, True, "13a")
+    unknown = language(code)
+    assert (unknown.script, unknown.spaced, unknown.tokenizer) == (None, True, "13a")
 
 
 def test_scripts_without_spaces_are_those_of_line_breaking():
@@ -51,12 +51,12 @@ def test_scripts_without_spaces_are_those_of_line_breaking():
     letters = regex.findall(f"(?V1)[\\p{{L}}&&[{breaks}]--[{spaced}]]", "".join(map(chr, range(0xD800))))
     assert len(letters) > 20_000
     ours = {script: regex.compile(rf"\p{{Script={script}}}") for script in UNSPACED_SCRIPTS}
-    found = set()
+    matched = set()
     for letter in letters:
         scripts = [script for script, pattern in ours.items() if pattern.match(letter)]
         assert scripts, unicodedata.name(letter, hex(ord(letter)))
-        found.update(scripts)
-    assert found == {*UNSPACED_SCRIPTS} - {"Tibt"}
+        matched.update(scripts)
+    assert matched == {*UNSPACED_SCRIPTS} - {"Tibt"}
 
 
 def test_text_without_spaces():

@@ -63,9 +63,9 @@ def test_any_text_has_the_words_of_its_pieces(processor, text):
     """As many as sentencepiece's own rule makes of it, and the same unless WordPiece does not know them."""
     text = text.replace("\n", " ").replace("\r", " ")
     (pieces,) = pieces_of([text], processor)
-    expected, found = processor.normalize(spaced(text)).replace("▁", " ").split(), words_of(pieces)
-    assert len(found) == len(expected)
-    assert all(a == b or b == "<unk>" for a, b in zip(expected, found))
+    expected, words = processor.normalize(spaced(text)).replace("▁", " ").split(), words_of(pieces)
+    assert len(words) == len(expected)
+    assert all(a == b or b == "<unk>" for a, b in zip(expected, words))
     assert not {"<s>", "</s>", "<pad>"} & set(pieces.split())
 
 

@@ -67,14 +67,14 @@ def test_any_bytes_are_sentences_or_an_error_with_the_file(tmp_path_factory, for
     path = written(tmp_path_factory.mktemp("any") / "text", bytes(content))
     settings = {"columns": {"de": 1, "en": 2}} if form == "columns" else {}
     try:
-        found = pairs_of(
+        pairs = pairs_of(
             form, *[path] * (1 if form in ONE_FILE else 3 if form == "triplets" else 2), **settings
         )
     except UserError as error:
         assert str(path) in str(error)
     else:
-        assert not any("\n" in side or "\r" in side for pair in found for side in pair)
-        assert found or changes
+        assert not any("\n" in side or "\r" in side for pair in pairs for side in pair)
+        assert pairs or changes
     assert FORMATS.keys() == EXAMPLES.keys()
 
 
@@ -161,8 +161,8 @@ def test_tables_of_tabs_have_no_quotation_marks(tmp_path):
     rows = [["Go.", "Geh.", 'CC "BY'], ['"No', " Er sagte „nein“ ", "Nein\u2028doch"]]
     text = "\ufeff" + "\r\n".join("\t".join(row) for row in rows) + "\r\n\n"
     for columns in ({"de": 2, "en": 1}, {"de": 3, "en": 1}):
-        found = pairs_of("columns", written(tmp_path / "deu.txt.gz", text), columns=columns)
-        assert found == [tuple(row[columns[side] - 1].strip() for side in PAIR) for row in rows]
+        pairs = pairs_of("columns", written(tmp_path / "deu.txt.gz", text), columns=columns)
+        assert pairs == [tuple(row[columns[side] - 1].strip() for side in PAIR) for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_a_table_whose_rows_differ_is_refused(tmp_path, text, separator, complai
 
 def test_tables_of_commas_have_them(tmp_path):
     text = 'a,"b, ""c"""\n"over\ntwo lines",d\n'
-    found = pairs_of("columns", written(tmp_path / "a.csv", text), columns={"de": 1, "en": 2}, separator=",")
-    assert found == [("a", 'b, "c"'), ("over two lines", "d")]
+    pairs = pairs_of("columns", written(tmp_path / "a.csv", text), columns={"de": 1, "en": 2}, separator=",")
+    assert pairs == [("a", 'b, "c"'), ("over two lines", "d")]
 
 
 def tmx(*units: dict[str, str], attribute="xml:lang", namespace="") -> str:
@@ -207,5 +207,5 @@ def test_translation_memories(tmp_path, name, attribute, namespace):
         {"en": "x", "de": " "},
     ]
     text = tmx(*units, attribute=attribute, namespace=namespace)
-    found = pairs_of("tmx", written(tmp_path / name, text))
-    assert found == [("Der Hund", "The dog & R&D é."), ("bc", "a bold c!")]
+    pairs = pairs_of("tmx", written(tmp_path / name, text))
+    assert pairs == [("Der Hund", "The dog & R&D é."), ("bc", "a bold c!")]

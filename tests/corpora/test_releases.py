@@ -91,11 +91,11 @@ def test_iwslt14(whole):
 def test_every_23rd_cleaned_pair_is_held_out_for_validation(whole):
     corpus = whole("iwslt14-de-en")
     train, valid = (lines(corpus.text(subset, "de")) for subset in ("train", "valid"))
-    found = list(train)
+    merged = list(train)
     for i, line in enumerate(valid, start=1):
-        found.insert(23 * i - 1, line)
+        merged.insert(23 * i - 1, line)
     released = [pair[0] for pair in releases.german(TRAIN, 1)]
-    assert [line for line in found if line in released] == [line for line in released if line in found]
+    assert [line for line in merged if line in released] == [line for line in released if line in merged]
     assert not set(train) & set(valid) & set(released)
 
 
@@ -178,7 +178,7 @@ def test_the_joint_corpus_has_both_training_texts_and_both_test_sets(tmp_path):
     corpus = load_corpus("tatmsdocs-de-en", tmp_path / "data")
     prepare(corpus, raw, 300)
     report = read_stamp(corpus.folder / "text" / "stamp.json")["report"]["train"]
-    train = list(zip(*(corpus.text("train", each).read_text("utf-8").splitlines() for each in ("de", "en"))))
+    train = list(zip(*(corpus.text("train", side).read_text("utf-8").splitlines() for side in ("de", "en"))))
     assert train == [*OTHER, *releases.german(80, 1), *OTHER, *releases.german(80, 2)]
     assert report["pairs"] == len(train) and sum(report["dropped"].values()) == 2 * len(ALIKE)
     assert list(corpus.test_sets) == ["test_tatoeba", "test_msdocs"]

@@ -74,10 +74,10 @@ def test_lengths_follow_from_the_training_text(tmp_path, pairs, per_epoch, inter
 @pytest.mark.parametrize("tokenised", [False, True])
 def test_validation_scores_text_as_the_corpus_has_it(tmp_path, tokenised):
     corpus = prepared(tmp_path, lines="tokenised: true" if tokenised else "")
-    found = yaml.safe_load(validation_bleu(corpus))
-    assert found.pop("eval_bleu") is True and found.pop("eval_bleu_args")
-    assert found.pop("eval_bleu_remove_bpe") == "sentencepiece"
-    assert found == ({"eval_tokenized_bleu": True} if tokenised else {})
+    settings = yaml.safe_load(validation_bleu(corpus))
+    assert settings.pop("eval_bleu") is True and settings.pop("eval_bleu_args")
+    assert settings.pop("eval_bleu_remove_bpe") == "sentencepiece"
+    assert settings == ({"eval_tokenized_bleu": True} if tokenised else {})
     check_config(write_configs(corpus, tmp_path), [], tmp_path)
 
 

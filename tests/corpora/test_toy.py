@@ -18,9 +18,9 @@ def pairs(corpus, split):
 def test_splits_are_disjoint_and_have_their_sizes():
     corpus = load_corpus("toy")
     splits = {name: pairs(corpus, name) for name in corpus.subsets}
-    assert {name: len(found) for name, found in splits.items()} == {"train": 8000, "valid": 400, "test": 400}
+    assert {name: len(split) for name, split in splits.items()} == {"train": 8000, "valid": 400, "test": 400}
     for side in (0, 1):
-        assert len({pair[side] for found in splits.values() for pair in found}) == 8800
+        assert len({pair[side] for split in splits.values() for pair in split}) == 8800
 
 
 def test_text_beside_the_description_is_used_in_another_data_folder(tmp_path):

@@ -52,8 +52,8 @@ def test_new_text_that_is_no_pair_is_refused_with_its_number(text):
 def test_new_text_is_segmented_like_the_corpus(tmp_path):
     corpus = described(tmp_path, "normalise: {every: [lower_case]}")
     prepare(corpus, tmp_path / "raw")
-    given = [f"{src}\t{mt}" for src, mt in zip(SRC, MT)]
-    assert list(map(NewText(corpus, "en").pieces, [*given, ""])) == [*lines(corpus.segmented / "test.en"), ""]
+    pairs = [f"{src}\t{mt}" for src, mt in zip(SRC, MT)]
+    assert list(map(NewText(corpus, "en").pieces, [*pairs, ""])) == [*lines(corpus.segmented / "test.en"), ""]
     assert joined(corpus.segmented / "test.en")[0] == "the dog sleeps . [SEP] der hund schlafen ."
     assert case_of(corpus, "exam") == "ignored"
 
@@ -87,13 +87,13 @@ def test_pieces_of_a_berts_vocabulary(tmp_path):
     def greedy(word: str) -> list[str]:
         if word == "[SEP]":
             return ["▁[SEP]"]
-        found, rest = [], word
+        pieces, rest = [], word
         while rest:
-            mark = "##" if found else ""
+            mark = "##" if pieces else ""
             end = next(i for i in range(len(rest), 0, -1) if mark + rest[:i] in tokens)
-            found.append(("" if mark else "▁") + rest[:end])
+            pieces.append(("" if mark else "▁") + rest[:end])
             rest = rest[end:]
-        return found
+        return pieces
 
     expected = [" ".join(piece for word in line.split() for piece in greedy(word)) for line in BOTH]
     assert lines(corpus.segmented / "test.en") == expected
@@ -101,8 +101,8 @@ def test_pieces_of_a_berts_vocabulary(tmp_path):
     symbols = [line.split()[0] for line in lines(corpus.bin / "dict.en.txt")]
     ours = [symbol for symbol in symbols if not symbol.startswith("madeupword")]
     assert len(ours) == len(set(ours)) == len(tokens) - 3  # [PAD], [UNK] and [CLS] are fairseq's own
-    found = NewText(corpus, "en").pieces("The dog ¿\tHund")
-    assert found == "▁The ▁dog <unk> ▁[SEP] ▁H u n d"
+    segmented = NewText(corpus, "en").pieces("The dog ¿\tHund")
+    assert segmented == "▁The ▁dog <unk> ▁[SEP] ▁H u n d"
     assert case_of(corpus, "exam") is None
     (tmp_path / "raw" / "bert" / "tokenizer_config.json").write_text("{}")  # which lower-cases
     prepare(corpus, tmp_path / "raw")
@@ -144,14 +144,14 @@ def test_pieces_are_those_of_transformers(tmp_path, settings, old):
     if old:
         (tmp_path / "tokenizer.json").unlink()
         (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENS), encoding="utf-8")
-    found = read_tokenizer(files_of(tmp_path))
-    assert found.tokens == TOKENS
+    tokenizer = read_tokenizer(files_of(tmp_path))
+    assert tokenizer.tokens == TOKENS
     (tmp_path / "written").mkdir()
-    found.write(tmp_path / "written")
+    tokenizer.write(tmp_path / "written")
     ours = read_tokenizer(files_of(tmp_path / "written"))
     expected = [[symbol_of(token) for token in theirs.tokenize(text)] for text in SENTENCES]
     assert ours.encode(SENTENCES) == expected
-    assert ours.rules == found.rules
+    assert ours.rules == tokenizer.rules
 
 
 def test_pieces_and_dictionary_of_another_corpus(tmp_path):

@@ -32,6 +32,6 @@ def bert_vocabulary() -> list[str]:
     return [
         *SPECIAL,
         *words,
-        *(each for each in letters if each not in words),
-        *(f"##{each}" for each in letters),
+        *(letter for letter in letters if letter not in words),
+        *(f"##{letter}" for letter in letters),
     ]

@@ -51,17 +51,17 @@ def sources(count=3, longest=9, seed=1):
 
 
 def tokens_of(hypotheses):
-    return [each["tokens"].tolist() for each in hypotheses]
+    return [hypothesis["tokens"].tolist() for hypothesis in hypotheses]
 
 
 def assert_same(ours, theirs, tolerance=1e-5):
     assert len(ours) == len(theirs)
     for mine, expected in zip(ours, theirs):
         assert tokens_of(mine) == tokens_of(expected)
-        for one, other in zip(mine, expected):
+        for actual, other in zip(mine, expected):
             for name in ("score", "positional_scores"):
                 torch.testing.assert_close(
-                    one[name].double(), other[name].double().cpu(), rtol=tolerance, atol=tolerance
+                    actual[name].double(), other[name].double().cpu(), rtol=tolerance, atol=tolerance
                 )
 
 
@@ -97,7 +97,7 @@ def test_replayed_steps_give_the_same_batch_after_batch(flags, sooner, recorded,
     built, moved, options = model(flags), [], {**LONG, "max_len_b": 12 if sooner else 34}
     generator = OnDevice([built], dictionary(), **options)
     move = search.State.moved_to
-    monkeypatch.setattr(search.State, "moved_to", lambda *given: moved.append(given) or move(*given))
+    monkeypatch.setattr(search.State, "moved_to", lambda *args: moved.append(args) or move(*args))
     for count, length in ((3, 4), (14, 9), (5, 20), (14, 9)):
         sample = sources(count, length)
         assert_same(generator.generate([built], sample), fairseqs(built, sample, options))
@@ -209,7 +209,7 @@ def test_lower_precision(dtype, flags, recorded):
 )
 def test_a_step_reads_nothing_from_the_device(flags, monkeypatch):
     take_triton_kernels(monkeypatch)
-    monkeypatch.setattr("user_dir.attention.triton.passes_check", lambda *given, **options: True)
+    monkeypatch.setattr("user_dir.attention.triton.passes_check", lambda *args, **options: True)
     arch = "adaptively_sparse_transformer"
     small = "--encoder-layers 1 --decoder-layers 2 --encoder-embed-dim 16 --decoder-embed-dim 16"
     built = models.build_model(parse(f"{small} {flags}", arch), translation_task())
@@ -245,10 +245,10 @@ def test_captured_steps_give_the_same_as_fairseq_on_the_cpu(flags, caplog):
     generator = FastGenerator([on_gpu], dictionary(), **LONG)
     for count, length in ((3, 4), (14, 9), (5, 20), (14, 9)):
         sample = sources(count, length)
-        placed = {"net_input": {name: each.cuda() for name, each in sample["net_input"].items()}}
+        placed = {"net_input": {name: tensor.cuda() for name, tensor in sample["net_input"].items()}}
         assert generator.can_search(placed)
-        found = generator.generate([on_gpu], placed)
-        for ours, theirs in zip(found, fairseqs(built, sample, LONG)):
+        translations = generator.generate([on_gpu], placed)
+        for ours, theirs in zip(translations, fairseqs(built, sample, LONG)):
             assert ours[0]["tokens"].tolist() == theirs[0]["tokens"].tolist()
             torch.testing.assert_close(ours[0]["score"], theirs[0]["score"], rtol=1e-3, atol=1e-3)
     assert len(generator._kept[1]._replays) > 1

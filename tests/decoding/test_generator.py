@@ -58,20 +58,20 @@ def searched(built, options=None, sample=None, *, kinds=SEARCH, known=True, word
     return results[0]
 
 
-def tokens(found: list) -> list:
-    return [[each["tokens"].tolist() for each in hypotheses] for hypotheses in found]
+def tokens(results: list) -> list:
+    return [[hypothesis["tokens"].tolist() for hypothesis in hypotheses] for hypotheses in results]
 
 
 def assert_same(ours: list, theirs: list) -> None:
     assert tokens(ours) == tokens(theirs)
     for mine, expected in zip(ours, theirs):
-        for one, other in zip(mine, expected):
-            assert one.keys() == other.keys()
-            aligned = one["attention"].numel() > 0
+        for actual, other in zip(mine, expected):
+            assert actual.keys() == other.keys()
+            aligned = actual["attention"].numel() > 0
             for name in ("score", "positional_scores", *["attention"] * aligned):
-                torch.testing.assert_close(one[name].double(), other[name].double(), rtol=1e-5, atol=1e-5)
+                torch.testing.assert_close(actual[name].double(), other[name].double(), rtol=1e-5, atol=1e-5)
             if aligned:
-                assert_same_alignment(one["alignment"], other["alignment"])
+                assert_same_alignment(actual["alignment"], other["alignment"])
 
 
 def assert_same_alignment(ours: list, theirs: list) -> None:
@@ -79,7 +79,7 @@ def assert_same_alignment(ours: list, theirs: list) -> None:
     if any(isinstance(row, tuple) for row in theirs):
         assert ours == theirs
     else:
-        numbers = [torch.tensor([[float(x) for x in row] for row in each]) for each in (ours, theirs)]
+        numbers = [torch.tensor([[float(x) for x in row] for row in rows]) for rows in (ours, theirs)]
         torch.testing.assert_close(*numbers, rtol=0, atol=2e-6)
 
 
@@ -115,10 +115,10 @@ def test_all_architectures_with_all_normalizers(arch, name):
         built = editors.build(f"--decoder-layers 2 --decoder-attention-heads 4 {flags}", arch).eval()
         built.decoder.output_projection.bias.data.normal_(std=2)
         sample = sources(whole=editors.batch())
-        found = searched(built, {}, sample, known=False, words=editors.dictionary())
+        translations = searched(built, {}, sample, known=False, words=editors.dictionary())
     else:
-        found = searched(peaked(flags, arch=arch), known=known)
-    assert all(len(hypotheses) == 3 for hypotheses in found)
+        translations = searched(peaked(flags, arch=arch), known=known)
+    assert all(len(hypotheses) == 3 for hypotheses in translations)
     assert known == (NORMALIZERS[name].forward is AlphaEntmax.forward or name == "rela")
 
 
@@ -140,16 +140,18 @@ def test_all_architectures_with_all_normalizers(arch, name):
 def test_all_options_of_models(flags):
     built, sample = peaked(flags), sources(left_pad="rela" in flags)
     aligned = searched(built, {}, sample, kinds=ALIGNMENT)
-    assert all(each["attention"].numel() and each["alignment"] for found in aligned for each in found)
+    assert all(
+        hypothesis["attention"].numel() and hypothesis["alignment"] for beam in aligned for hypothesis in beam
+    )
     without = searched(built, {}, sample)
     assert tokens(without) == tokens(aligned)
-    assert not any(each["attention"].numel() for found in without for each in found)
+    assert not any(hypothesis["attention"].numel() for hypotheses in without for hypothesis in hypotheses)
 
 
 @pytest.mark.parametrize("kind", ("hard", "soft"))
 def test_alignments_of_both_kinds(kind):
     ours = searched(peaked(PRE_NORM), {"print_alignment": kind}, sources(False), kinds=ALIGNMENT)
-    width = {len(row) for found in ours for each in found for row in each["alignment"]}
+    width = {len(row) for hypotheses in ours for hypothesis in hypotheses for row in hypothesis["alignment"]}
     assert (width == {2}) == (kind == "hard")
 
 
@@ -180,14 +182,14 @@ def test_all_options_of_the_search(options):
 def test_no_ngram_is_repeated(size):
     """Although the same search without the option repeats some in every sentence."""
 
-    def repeats(found: list) -> list[bool]:
-        ngrams = [[tuple(x[i : i + size]) for i in range(len(x) - size + 1)] for x in tokens([found])[0]]
-        return [len(set(each)) < len(each) for each in ngrams]
+    def repeats(hypotheses: list) -> list[bool]:
+        ngrams = [[tuple(x[i : i + size]) for i in range(len(x) - size + 1)] for x in tokens([hypotheses])[0]]
+        return [len(set(sequence)) < len(sequence) for sequence in ngrams]
 
     options = {"max_len_b": 12, "min_len": 10}
     ours = searched(peaked(PRE_NORM), {**options, "no_repeat_ngram_size": size}, kinds=ON_CPU)
-    assert all(any(repeats(each)) for each in searched(peaked(PRE_NORM), options))
-    assert not any(any(repeats(each)) for each in ours)
+    assert all(any(repeats(hypotheses)) for hypotheses in searched(peaked(PRE_NORM), options))
+    assert not any(any(repeats(hypotheses)) for hypotheses in ours)
 
 
 PREFIXES = {
@@ -216,12 +218,12 @@ RULES = {"min_len": 4, "tokens_to_suppress": ("word3",), "unk_penalty": 1.5}
 def test_the_same_beginning(case, options):
     prefix = torch.tensor(PREFIXES[case])
     for flags in (PRE_NORM, f"{PRE_NORM} --output-alpha 1.5"):
-        found = searched(peaked(flags), options, kinds=ON_CPU, prefix_tokens=prefix)
-        for hypotheses, given in zip(found, prefix.tolist()):
-            begin = [symbol for symbol in given if symbol != 1]
-            for each in hypotheses:
-                made = each["tokens"].tolist()
-                possible = each["score"].isfinite()
+        translations = searched(peaked(flags), options, kinds=ON_CPU, prefix_tokens=prefix)
+        for hypotheses, symbols in zip(translations, prefix.tolist()):
+            begin = [symbol for symbol in symbols if symbol != 1]
+            for hypothesis in hypotheses:
+                made = hypothesis["tokens"].tolist()
+                possible = hypothesis["score"].isfinite()
                 assert not possible or made[: len(begin)] == begin[: len(made) - 1] or begin == made
 
 
@@ -237,11 +239,11 @@ SPARSE_CASES = {
 @pytest.mark.parametrize("case", SPARSE_CASES)
 def test_sparse_outputs(alpha, case):
     built = [peaked(f"{PRE_NORM} --output-alpha {alpha}", seed) for seed in (1, 2)]
-    found = [each for model in built for each in searched(model, SPARSE_CASES[case])]
+    translations = [hypotheses for model in built for hypotheses in searched(model, SPARSE_CASES[case])]
     if case == "fewer hypotheses":
-        assert any(len(each) < 11 for each in found)
+        assert any(len(hypotheses) < 11 for hypotheses in translations)
     if case == "no whole translation":
-        assert any(each[0]["score"].isinf() for each in found)
+        assert any(hypotheses[0]["score"].isinf() for hypotheses in translations)
 
 
 def test_changed_parameters_are_noticed():
@@ -271,9 +273,9 @@ def test_int8_is_close():
     exact = generator.generate([built], sources())
     built.int8 = True
     rounded = generator.generate([built], sources())
-    for one, other in zip(exact, rounded):
-        assert one[0]["score"] != other[0]["score"]
-        torch.testing.assert_close(one[0]["score"], other[0]["score"], rtol=0.1, atol=0.1)
+    for hypotheses, other in zip(exact, rounded):
+        assert hypotheses[0]["score"] != other[0]["score"]
+        torch.testing.assert_close(hypotheses[0]["score"], other[0]["score"], rtol=0.1, atol=0.1)
 
 
 # --------------------------------------------------------------------------------- left to fairseq
@@ -358,7 +360,7 @@ def attention(model):
 
 
 def method(module):
-    return types.MethodType(lambda self, *given, **named: type(self).forward(self, *given, **named), module)
+    return types.MethodType(lambda self, *args, **named: type(self).forward(self, *args, **named), module)
 
 
 CHANGES = {

@@ -59,9 +59,9 @@ def test_products_of_floats(instructions):
             linear = PackedLinear(*layers)
             for relu, rows in itertools.product((False, True), (0, 1, 2, 3, 4, 5, 6, 7, 70)):
                 x = torch.randn(rows, inputs, dtype=dtype)
-                found, expected = multiply(linear, x, relu), reference(layers, x, relu)
+                product, expected = multiply(linear, x, relu), reference(layers, x, relu)
                 tolerance = 20 * torch.finfo(dtype).eps
-                torch.testing.assert_close(found.double(), expected, rtol=0, atol=tolerance)
+                torch.testing.assert_close(product.double(), expected, rtol=0, atol=tolerance)
 
 
 def test_integers_are_summed_exactly(instructions):
@@ -90,12 +90,12 @@ def test_int8_is_off_by_its_rounding_at_most(instructions):
             layers[1].weight.mul_(100)  # outputs have scales of their own
         x = torch.randn(30, 65, dtype=dtype) * torch.logspace(-9, 9, 30, dtype=dtype)[:, None]  # and rows
         x[5], x[6] = 0, x[6].abs()
-        found = multiply(PackedLinear(*layers, int8=True), x, relu)
+        product = multiply(PackedLinear(*layers, int8=True), x, relu)
         weight = torch.cat([layer.weight for layer in layers]).detach().abs()
         # half a step of x, and of each weight, of which there are 127 up to the largest
         step = (x.amax(1).clamp(min=0) - x.amin(1).clamp(max=0))[:, None] / 254
         bound = step / 2 * weight.sum(1) + weight.amax(1) / 254 * (x.abs().sum(1)[:, None] + 65 * step)
-        off = (found - reference(layers, x, relu)).abs()
+        off = (product - reference(layers, x, relu)).abs()
         assert (off <= 1.05 * bound + 1e-5).all() and off.max() > 0
 
 
@@ -106,16 +106,16 @@ def test_nan_and_infinity_stay(dtype):
     x = torch.randn(9, 21, dtype=dtype)
     clean = multiply(rounded, x)
     x[2, 20], x[5, 0], x[7, 3] = torch.nan, torch.inf, -torch.inf
-    found = multiply(exact, x).double()
-    torch.testing.assert_close(found, reference([layer], x), rtol=0, atol=1e-5, equal_nan=True)
+    product = multiply(exact, x).double()
+    torch.testing.assert_close(product, reference([layer], x), rtol=0, atol=1e-5, equal_nan=True)
     broken = torch.zeros(9, dtype=torch.bool)
     broken[[2, 5, 7]] = True
     assert multiply(rounded, x)[broken].isnan().all()
     assert torch.equal(multiply(rounded, x)[~broken], clean[~broken])
     layer.weight.data[38, 20] = torch.inf
     for int8 in (False, True):
-        found = multiply(PackedLinear(layer, int8=int8), torch.randn(5, 21, dtype=dtype)).isfinite()
-        assert not found[:, 38].any() and found.sum() == 5 * 39
+        finite = multiply(PackedLinear(layer, int8=int8), torch.randn(5, 21, dtype=dtype)).isfinite()
+        assert not finite[:, 38].any() and finite.sum() == 5 * 39
 
 
 # ------------------------------------------------------------------------------------------ searches
@@ -126,23 +126,23 @@ def sentences(count: int) -> list[torch.Tensor]:
     torch.manual_seed(1)
     words = dictionary()
     lengths = torch.randint(9, (count,)).tolist()
-    each = [torch.randint(words.nspecial, len(words), (length,)) for length in lengths]
-    return [torch.cat([tokens, torch.tensor([words.eos()])]) for tokens in each]
+    texts = [torch.randint(words.nspecial, len(words), (length,)) for length in lengths]
+    return [torch.cat([tokens, torch.tensor([words.eos()])]) for tokens in texts]
 
 
-def search(model: Weights, given: list[torch.Tensor], **options) -> list[list[dict]]:
+def search(model: Weights, batch: list[torch.Tensor], **options) -> list[list[dict]]:
     words = dictionary()
     known = {"beam": 3, "longest": 12, "shortest": 1, "begin": words.eos(), "end": words.eos()}
     known |= {"padding": words.pad(), "unknown": words.unk(), "normalised": 1, "length_penalty": 1.0}
     settings = Settings(**known | {"temperature": 1.0} | options)
-    source = nn.utils.rnn.pad_sequence(given, batch_first=True, padding_value=words.pad())
+    source = nn.utils.rnn.pad_sequence(batch, batch_first=True, padding_value=words.pad())
     return native.search(model, source, settings, [])
 
 
-def assert_equal(found: list[list[dict]], expected: list[list[dict]]) -> None:
-    assert [len(each) for each in found] == [len(each) for each in expected]
-    for one, other in zip(*(itertools.chain(*each) for each in (found, expected))):
-        assert all(torch.equal(one[name], other[name]) for name in ("tokens", "score", "positional_scores"))
+def assert_equal(actual: list[list[dict]], expected: list[list[dict]]) -> None:
+    assert [len(hypotheses) for hypotheses in actual] == [len(hypotheses) for hypotheses in expected]
+    for left, right in zip(*(itertools.chain(*results) for results in (actual, expected))):
+        assert all(torch.equal(left[name], right[name]) for name in ("tokens", "score", "positional_scores"))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -157,14 +157,14 @@ def assert_equal(found: list[list[dict]], expected: list[list[dict]]) -> None:
 )
 def test_a_translation_depends_neither_on_its_batch_nor_on_threads(dtype, int8, flags):
     """To the bit; with more sentences than are decoded at a time: some begin where others have ended."""
-    model, given = Weights(peaked(flags).to(dtype), int8), sentences(90)
-    alone = [search(model, [each])[0] for each in given]
+    model, batch = Weights(peaked(flags).to(dtype), int8), sentences(90)
+    alone = [search(model, [sentence])[0] for sentence in batch]
     before = torch.get_num_threads()
     try:
         for threads in (1, 3):
             torch.set_num_threads(threads)
-            assert_equal(search(model, given), alone)
-            assert_equal(search(model, given[:4]), alone[:4])
+            assert_equal(search(model, batch), alone)
+            assert_equal(search(model, batch[:4]), alone[:4])
     finally:
         torch.set_num_threads(before)
 
@@ -173,14 +173,14 @@ def test_every_weight_counts():
     flags = "--layernorm-embedding --decoder-embed-dim 8 --decoder-output-dim 12 --length-scaling "
     flags += "--decoder-self-attention-normalizer rela"
     built = peaked(f"{PRE_NORM} {flags}")
-    given = sentences(3)
-    expected = search(Weights(built), given)
+    batch = sentences(3)
+    expected = search(Weights(built), batch)
     for name, parameter in built.named_parameters():
         kept = parameter.detach().clone()
         with torch.no_grad():
             parameter.mul_(1.3).add_(0.2 * torch.randn_like(parameter))
-        found = search(Weights(built), given)
-        same = all(one[0]["score"] == other[0]["score"] for one, other in zip(found, expected))
+        changed = search(Weights(built), batch)
+        same = all(after[0]["score"] == before[0]["score"] for after, before in zip(changed, expected))
         # the bias of keys adds the same to all scores of a query
         assert not same or name.endswith("k_proj.bias"), name
         with torch.no_grad():

@@ -45,12 +45,12 @@ def here(command: str, *flags, stdin: str = "") -> str:
     if command != "preprocess":  # otherwise it waits 5 seconds for forked workers
         words += ["--num-workers", "0"]
     output = io.StringIO()
-    with contextlib.ExitStack() as given:
-        given.enter_context(mock.patch.object(sys, "argv", words))
-        given.enter_context(mock.patch.object(sys, "stdin", io.StringIO(stdin)))
-        given.enter_context(contextlib.redirect_stdout(output))
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(sys, "argv", words))
+        stack.enter_context(mock.patch.object(sys, "stdin", io.StringIO(stdin)))
+        stack.enter_context(contextlib.redirect_stdout(output))
         logger = logging.getLogger(f"fairseq_cli.{command}")
-        given.enter_context(mock.patch.object(logger, "handlers", []))  # the command's log ends with it
+        stack.enter_context(mock.patch.object(logger, "handlers", []))  # the command's log ends with it
         importlib.import_module(f"fairseq_cli.{command}").cli_main()
     return output.getvalue()
 
@@ -137,8 +137,8 @@ def page_data(page: Path) -> dict:
 
 def translated(output: str) -> dict[int, str]:
     """The first detokenised hypothesis of each sentence in the output of fairseq-generate or -interactive."""
-    found = re.findall(r"^D-(\d+)\t\S+\t(.*)$", output, flags=re.M)
-    return {int(number): text for number, text in reversed(found)}
+    hypotheses = re.findall(r"^D-(\d+)\t\S+\t(.*)$", output, flags=re.M)
+    return {int(number): text for number, text in reversed(hypotheses)}
 
 
 def evaluated_as_by_fairseq(folder: Path, corpus: Path, test_set: str, *flags) -> dict:

@@ -19,8 +19,8 @@ def quicken() -> None:
     quick = functools.wraps(parse)(lambda self, text, rule: copy.copy(known(text, rule)))
     OverridesParser.parse_rule = quick
     # It reads the source of every caller to find that fairseq calls it.
-    found, name = sys.modules["hydra.initialize"], "detect_calling_file_or_module_from_stack_frame"
-    setattr(found, name, functools.cache(getattr(found, name)))
+    module, name = sys.modules["hydra.initialize"], "detect_calling_file_or_module_from_stack_frame"
+    setattr(module, name, functools.cache(getattr(module, name)))
     _keep_groups()
 
 

@@ -23,11 +23,11 @@ ROOT = RECORDER.parents[2]
 
 def read_record(path: Path) -> dict[int, dict[int, tuple[int, list[int]]]]:
     """By rank and update: its epoch and its sentences. An update made again counts as the last."""
-    found: dict = {}
+    updates: dict = {}
     for line in path.read_text().splitlines():
         rank, epoch, update, sentences = json.loads(line)
-        found.setdefault(rank, {})[update] = epoch, sentences
-    return found
+        updates.setdefault(rank, {})[update] = epoch, sentences
+    return updates
 
 
 def record(path: str) -> None:

@@ -62,17 +62,17 @@ def same(left, right) -> bool:
     return left == right
 
 
-def assert_same_training(one: Path, other: Path, *names: str) -> None:
+def assert_same_training(first: Path, other: Path, *names: str) -> None:
     """Parameters, their moving averages, the optimizer's state and the α log of two folders are the same.
 
     Args:
-        one: folder of checkpoints and ``alpha.jsonl``.
+        first: folder of checkpoints and ``alpha.jsonl``.
         other: another.
         names: of the checkpoints; ``checkpoint_last.pt`` by default.
     """
     for name in names or ("checkpoint_last.pt",):
-        left, right = (read_checkpoint(folder / name) for folder in (one, other))
+        left, right = (read_checkpoint(folder / name) for folder in (first, other))
         for part in ("model", "last_optimizer_state"):
             assert same(left[part], right[part]), (name, part)
         assert same(*(state["extra_state"].get("ema") for state in (left, right))), (name, "ema")
-    assert (one / "alpha.jsonl").read_text() == (other / "alpha.jsonl").read_text()
+    assert (first / "alpha.jsonl").read_text() == (other / "alpha.jsonl").read_text()

@@ -40,15 +40,15 @@ def test_an_interrupted_run_is_resumed_recorded_and_not_made_again(plan, small, 
     words = ["run.py", str(plan), "--folder", str(folder), "--records", str(records)]
     place, called = folder / "tiny" / "alpha-seed1", []
 
-    def call(log, script, *given):  # in forks, which start in no time
+    def call(log, script, *arguments):  # in forks, which start in no time
         called.append(script)
         if called.count("scripts/heads.py") == 1:
             raise KeyboardInterrupt
-        given = [str(word) for word in given if word not in ("ignore", "-m", "--verbose")]
+        arguments = [str(word) for word in arguments if word not in ("ignore", "-m", "--verbose")]
         if script == "scripts/train.py":
-            done = train_with(ROOT / given[0], *given[1:])
+            done = train_with(ROOT / arguments[0], *arguments[1:])
         else:
-            done = checked(forks().run(*(["-m"] if script == "-W" else [script]), *given), True)
+            done = checked(forks().run(*(["-m"] if script == "-W" else [script]), *arguments), True)
         with log.open("a", encoding="utf-8") as file:
             file.write(done.stdout + done.stderr)
 

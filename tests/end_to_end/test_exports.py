@@ -42,16 +42,16 @@ for folder in folders.split(","):
     model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=trust)
     batch = tokenizer(sentences, return_tensors="pt", padding=True)
     for beam in beams.split(","):
-        found = model.generate(**batch, num_beams=int(beam))
-        print(*tokenizer.batch_decode(found, skip_special_tokens=True), sep="\\n")
+        tokens = model.generate(**batch, num_beams=int(beam))
+        print(*tokenizer.batch_decode(tokens, skip_special_tokens=True), sep="\\n")
 """
 
 
 def without(modules: tuple[str, ...], program, *arguments, cwd) -> list[str]:
     """What a program prints, in a process without these modules, in a folder with nothing else."""
     words = [sys.executable, "-c", WITHOUT, ",".join(modules), program, *arguments]
-    given = {"cwd": cwd, "env": {**environment(), "HF_HUB_OFFLINE": "1"}, "timeout": 600}
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, **given)
+    options = {"cwd": cwd, "env": {**environment(), "HF_HUB_OFFLINE": "1"}, "timeout": 600}
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, **options)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()
 
@@ -73,23 +73,23 @@ def random_model(trained, corpus, path, **settings):
     return path
 
 
-def ours(given, sentences, tmp_path, beam: int) -> list[str]:
+def ours(model, sentences, tmp_path, beam: int) -> list[str]:
     output = tmp_path / "ours.txt"
-    script("translate", *given, "--beam", beam, "--output", output, *sentences)
+    script("translate", *model, "--beam", beam, "--output", output, *sentences)
     return lines(output)
 
 
 def test_a_plain_folder_translates_by_fairseq(trained, corpus, tmp_path):
     """As its checkpoint does; with float16, from half of the bytes. Its README has the scores."""
     checkpoint = random_model(trained, corpus, tmp_path / "random.pt")
-    given = of(checkpoint, corpus)
-    script("evaluate", *given, "--beam", 1, "--max-len-b", 8, "--subset", "test")
-    script("export", *given, "--output", tmp_path / "half")
-    script("export", *given, "--output", tmp_path / "folder", "--float32")
+    model = of(checkpoint, corpus)
+    script("evaluate", *model, "--beam", 1, "--max-len-b", 8, "--subset", "test")
+    script("export", *model, "--output", tmp_path / "half")
+    script("export", *model, "--output", tmp_path / "folder", "--float32")
     names = {"model.pt", "dict.de.txt", "dict.en.txt", "spm.model", "corpus.yaml", "README.md"}
     assert {path.name for path in (tmp_path / "folder").iterdir()} == names
     sentences = lines(corpus / "text" / "test.de")[:10]
-    expected = ours(given, sentences, tmp_path, 3)
+    expected = ours(model, sentences, tmp_path, 3)
     assert len(set(expected)) > 7
     pieces = {"bpe": "sentencepiece", "sentencepiece_model": str(tmp_path / "folder" / "spm.model")}
     loaded = AdaptivelySparseTransformerModel.from_pretrained(str(tmp_path / "folder"), "model.pt", **pieces)
@@ -114,12 +114,12 @@ def test_transformers_alone(trained, corpus, tmp_path):
     sentences = lines(corpus / "text" / "test.de")[:10]
     expected = []
     for name, settings in kinds.items():
-        given = of(random_model(trained, corpus, tmp_path / f"{name}.pt", **settings), corpus)
-        done = script("export", *given, "--transformers", tmp_path / name)
+        model = of(random_model(trained, corpus, tmp_path / f"{name}.pt", **settings), corpus)
+        done = script("export", *model, "--transformers", tmp_path / name)
         brings_code = bool([*(tmp_path / name).glob("*.py")])
         assert ("trust_remote_code" in done.stdout) == brings_code == (name == "with-code")
         for beam in (1, 5):
-            expected += ours(given, sentences, tmp_path, beam)
+            expected += ours(model, sentences, tmp_path, beam)
             assert len(set(expected[-10:])) > 7
     program = tmp_path / "program.py"
     program.write_text(TRANSFORMERS)

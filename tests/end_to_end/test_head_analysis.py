@@ -112,12 +112,12 @@ def test_align_by_the_script(corpus, six_heads, tmp_path):
     assert report["best_head"]["aer"] == min(row["aer"] for row in report["candidates"][:2])
     assert f"best head: {report['best_head']['name']}" in done.stdout
     sides = [lines(corpus / "text" / f"valid.{language}") for language in ("de", "en")]
-    found = lines(tmp_path / "out" / "layer0.pharaoh")
-    assert len(found) == 30
-    for line, source, target in zip(found, *sides):
+    alignments = lines(tmp_path / "out" / "layer0.pharaoh")
+    assert len(alignments) == 30
+    for line, source, target in zip(alignments, *sides):
         for link in line.split():
             i, j = map(int, link.split("-"))
             assert i < len(source.split()) and j < len(target.split())
     script("align", *where, "--output", tmp_path / "in", "--query", "input")
-    assert lines(tmp_path / "in" / "layer0.pharaoh") != found
+    assert lines(tmp_path / "in" / "layer0.pharaoh") != alignments
     assert "best_head" not in json.loads((tmp_path / "in" / "alignment.json").read_text())

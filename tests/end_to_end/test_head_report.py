@@ -34,11 +34,11 @@ def reported(corpus, trained, once) -> tuple[Path, Path, str]:
 def test_report_computes_what_is_missing_and_names_the_page(reported, corpus, tmp_path):
     checkpoint, output, said = reported
     assert said.strip().split("\n")[-1] == f"head report of tiny: {output}"
-    found = page_data(output)
+    page = page_data(output)
     statistics = json.loads(checkpoint.with_suffix(".valid.heads.json").read_text())
-    assert [row["alpha"] for row in found["heads"]] == [round(row["alpha"], 4) for row in statistics["heads"]]
-    assert found["trajectories"]["updates"] == [0, 4, 8, 12]  # alpha.jsonl is next to the checkpoint
-    assert len(found["maps"]["sentences"]) == 4
+    assert [row["alpha"] for row in page["heads"]] == [round(row["alpha"], 4) for row in statistics["heads"]]
+    assert page["trajectories"]["updates"] == [0, 4, 8, 12]  # alpha.jsonl is next to the checkpoint
+    assert len(page["maps"]["sentences"]) == 4
     assert checkpoint.with_suffix(".valid.attention").is_dir()
 
     written = checkpoint.with_suffix(".valid.heads.json").stat().st_mtime
@@ -50,11 +50,11 @@ def test_report_computes_what_is_missing_and_names_the_page(reported, corpus, tm
 
     # Another split has its own files, and the files of two splits are not mixed.
     script("report", *where, "--subset", "test", "--sentences", "4")
-    found = page_data(tmp_path / "heads.html")
-    assert (found["about"]["subset"], found["about"]["update"]) == ("test", 12)
+    page = page_data(tmp_path / "heads.html")
+    assert (page["about"]["subset"], page["about"]["update"]) == ("test", 12)
     maps = [read_maps(checkpoint.with_suffix(f".{subset}.attention")) for subset in ("valid", "test")]
-    assert [(each[0].corpus, each[0].subset) for each in maps] == [("toy", "valid"), ("toy", "test")]
-    assert found["maps"]["sentences"][0]["source"] == maps[1][0].source != maps[0][0].source
+    assert [(split[0].corpus, split[0].subset) for split in maps] == [("toy", "valid"), ("toy", "test")]
+    assert page["maps"]["sentences"][0]["source"] == maps[1][0].source != maps[0][0].source
     assert maps[1][0].alphas["encoder_self"].shape == (2, 4)
     assert checkpoint.with_suffix(".valid.heads.json").stat().st_mtime == written
 

@@ -50,10 +50,10 @@ def test_killed_in_each_epoch_a_training_sees_each_sentence_once_an_epoch(
     assert done.returncode == 0, done.stderr[-5000:]
 
     sentences = len(lines(small / "text" / "train.de"))
-    found = read_record(logs[killed])
-    assert found == expected and sorted(found) == list(range(workers))
+    record = read_record(logs[killed])
+    assert record == expected and sorted(record) == list(range(workers))
     for epoch in (1, 2):
-        updates = [seen for each in found.values() for at, seen in each.values() if at == epoch]
+        updates = [seen for worker in record.values() for at, seen in worker.values() if at == epoch]
         assert sorted(itertools.chain.from_iterable(updates)) == list(range(sentences))
     assert_same_training(through, killed)
 

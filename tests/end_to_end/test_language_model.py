@@ -47,13 +47,13 @@ def test_head_statistics(language_model, corpus):
     checkpoint = language_model / "checkpoint_last.pt"
     flags = [*of(checkpoint, corpus), "--cpu", "--sentences", 30]
     script("heads", *flags, "--language", "en")
-    found = json.loads((language_model / "checkpoint_last.valid.heads.json").read_text())
-    assert {head["attention"] for head in found["heads"]} == {"decoder_self"}
-    assert len(found["heads"]) == 8 and found["sentences"] == 30
+    report = json.loads((language_model / "checkpoint_last.valid.heads.json").read_text())
+    assert {head["attention"] for head in report["heads"]} == {"decoder_self"}
+    assert len(report["heads"]) == 8 and report["sentences"] == 30
     alphas = read_alpha_log(language_model / "alpha.jsonl")[-1]["decoder_self"]
-    assert [head["alpha"] for head in found["heads"]] == pytest.approx(
+    assert [head["alpha"] for head in report["heads"]] == pytest.approx(
         [alpha for layer in alphas for alpha in layer], abs=1e-5
     )
-    assert all(0 < head["density"] <= 1 for head in found["heads"])
+    assert all(0 < head["density"] <= 1 for head in report["heads"])
     done = script("heads", *flags, "--language", "fr", check=False)
     assert done.returncode == 1 and "no language 'fr'" in done.stderr

@@ -27,13 +27,13 @@ def checkpoints(small, once) -> Path:
 
 def translations(output: str) -> dict[int, tuple[str, float]]:
     """Number of each sentence → its best hypothesis and score."""
-    found = re.findall(r"^H-(\d+)\t(\S+)\t(.*)$", output, re.MULTILINE)
-    return {int(number): (text, float(score)) for number, score, text in found}
+    hypotheses = re.findall(r"^H-(\d+)\t(\S+)\t(.*)$", output, re.MULTILINE)
+    return {int(number): (text, float(score)) for number, score, text in hypotheses}
 
 
 def test_the_log_line_has_the_certificate(checkpoints):
     lines = re.findall(r"alignment_certified[=: ]+([\d.]+)", (checkpoints / "log").read_text())
-    assert lines and all(0 <= float(each) <= 1 for each in lines)
+    assert lines and all(0 <= float(value) <= 1 for value in lines)
 
 
 SEARCH = "--source-lang de --target-lang en --beam 2 --max-len-b 6 --remove-bpe sentencepiece"
@@ -43,31 +43,31 @@ SEARCH = "--source-lang de --target-lang en --beam 2 --max-len-b 6 --remove-bpe 
 def generated(small, checkpoints) -> dict:
     """What fairseq-generate gives for one checkpoint, and for an ensemble of two."""
     common = [small / "bin", *PLUGIN, *SEARCH.split(), "--max-tokens", "600", "--gen-subset", "valid"]
-    one = checkpoints / "checkpoint_last.pt"
-    both = f"{one}:{next(checkpoints.glob('checkpoint_*_6.pt'))}"
-    paths = {"one": one, "both": both}
+    last = checkpoints / "checkpoint_last.pt"
+    both = f"{last}:{next(checkpoints.glob('checkpoint_*_6.pt'))}"
+    paths = {"one": last, "both": both}
     return {name: translations(here("generate", *common, "--path", path)) for name, path in paths.items()}
 
 
 def test_generate_alone_and_as_an_ensemble(generated):
     assert len(generated["one"]) == len(generated["both"]) == 13
-    scores = [[score for _, score in found.values()] for found in generated.values()]
-    assert scores[0] != scores[1] and all(score < 0 for each in scores for score in each)
+    scores = [[score for _, score in hypotheses.values()] for hypotheses in generated.values()]
+    assert scores[0] != scores[1] and all(score < 0 for row in scores for score in row)
 
 
 def test_interactive_translates_like_generate(small, checkpoints, generated):
     sources = lines(small / "text" / "spm" / "valid.de")[:3]
     flags = [small / "bin", *PLUGIN, *SEARCH.split(), "--path", checkpoints / "checkpoint_last.pt"]
-    found = translations(here("interactive", *flags, stdin="\n".join(sources) + "\n"))
+    hypotheses = translations(here("interactive", *flags, stdin="\n".join(sources) + "\n"))
     for number in range(3):
-        text, score = found[number]
+        text, score = hypotheses[number]
         assert text == generated["one"][number][0]
         assert score == pytest.approx(generated["one"][number][1], abs=1e-3)
 
 
 def test_align_by_the_posterior(small, checkpoints, tmp_path):
-    given = [*of(checkpoints / "checkpoint_last.pt", small), "--subset", "valid"]
-    script("align", *given, "--output", tmp_path, "--sentences", "10")
+    flags = [*of(checkpoints / "checkpoint_last.pt", small), "--subset", "valid"]
+    script("align", *flags, "--output", tmp_path, "--sentences", "10")
     report = json.loads((tmp_path / "alignment.json").read_text())
     names = [row["name"] for row in report["candidates"]]
     assert names == [f"layer0-head{head}" for head in range(4)] + ["layer0", "all", "alignment"]

@@ -80,8 +80,8 @@ def test_fairseqs_commands_name_the_lines(small, narrow):
 
 
 def evaluation(small, narrow, output, *flags, **options):
-    given = [*of(narrow, small), "--beam", "1", "--max-len-b", "8", "--output", output]
-    return script("evaluate", *given, *flags, **options)
+    arguments = [*of(narrow, small), "--beam", "1", "--max-len-b", "8", "--output", output]
+    return script("evaluate", *arguments, *flags, **options)
 
 
 def test_evaluate_leaves_out_what_is_too_long(small, narrow, tmp_path):
@@ -98,7 +98,7 @@ def test_evaluate_leaves_out_what_is_too_long(small, narrow, tmp_path):
     sentences = len(lengths(small, "test"))
     assert scores["left_out_lines"] == long and scores["sentences"] == sentences - len(long)
     assert f"left out, as longer than the model's limit: {len(long)} (line" in done.stdout
-    found = lines(output / "exam.en")
-    assert len(found) == sentences and not any(found[number - 1] for number in long)
+    translations = lines(output / "exam.en")
+    assert len(translations) == sentences and not any(translations[number - 1] for number in long)
     systems = [word for name in "ab" for word in ("--system", name, output / "exam.json")]
     refused(script("compare", *systems, check=False), "--skip-long")

@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 ALL = "a b,c=#%{$'\"ä"
 ODD = list(" ,=#%{}$'\"ä([&;~*@\\")
-NAMES = [f"a{each}b" for each in ODD]
+NAMES = [f"a{character}b" for character in ODD]
 
 
 @pytest.mark.parametrize("name", [pytest.param(ALL, id="all at once"), *NAMES])
@@ -25,6 +25,6 @@ def test_from_raw_files_to_bleu(corpus, tmp_path, name):
     changes += ["checkpoint.maximize_best_checkpoint_metric=false", "model.encoder_layers=1"]
     train_with(ROOT / "configs" / "toy" / "alpha_entmax.yaml", *changes)
     assert {"checkpoint_last.pt", "alpha.jsonl", "hydra_train.log"} <= {path.name for path in run.iterdir()}
-    given = [*of(run / "checkpoint_last.pt", mine), "--beam", "1"]
-    done = script("evaluate", *given, "--output", run / "scores")
+    flags = [*of(run / "checkpoint_last.pt", mine), "--beam", "1"]
+    done = script("evaluate", *flags, "--output", run / "scores")
     assert "BLEU" in done.stdout

@@ -34,13 +34,13 @@ def prepared_again(small, corpus, once) -> Path:
 
 
 def test_every_script_refuses_the_old_checkpoint(prepared_again, tmp_path):
-    given = of(prepared_again / "checkpoint_last.pt", prepared_again / "data" / "mine")
+    model = of(prepared_again / "checkpoint_last.pt", prepared_again / "data" / "mine")
     commands = {
         "evaluate": ["--subset", "exam", "--output", tmp_path / "evaluation"],
         "translate": ["Guten Morgen."],
     }
     for name, flags in commands.items():
-        done = script(name, *given, *flags, check=False)
+        done = script(name, *model, *flags, check=False)
         refused(done, "checkpoint_last.pt", "dict.de.txt", "fingerprint")
     assert not list(tmp_path.iterdir())
 

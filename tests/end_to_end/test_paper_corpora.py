@@ -49,7 +49,7 @@ def trained(prepared, name: str, folder: Path) -> Path:
 @pytest.mark.parametrize("name", releases.RELEASES)
 def test_the_configs_have_the_settings_of_the_paper(name):
     """Base model, 8192 tokens per batch, 20,000 warm-up updates, dropout; variants differ in attention."""
-    found = []
+    configs = []
     for variant in VARIANTS:
         config = whole_config(ROOT / "configs" / name / f"{variant}.yaml")
         assert config["model"]["_name"] == "adaptively_sparse_transformer"
@@ -64,15 +64,15 @@ def test_the_configs_have_the_settings_of_the_paper(name):
         assert (config["task"]["source_lang"], config["task"]["target_lang"]) == corpus.languages
         for key in ("attention_normalizer", "alpha_log", "alpha_log_interval"):
             config["model"].pop(key, None)
-        found.append(config)
-    assert found[0] == found[1] == found[2]
+        configs.append(config)
+    assert configs[0] == configs[1] == configs[2]
 
 
 def evaluated(prepared, name, output) -> dict:
     corpus = load_corpus(name, prepared(name))
-    given = of(trained(prepared, name, output / "run"), corpus.folder)
+    model = of(trained(prepared, name, output / "run"), corpus.folder)
     search = ["--subset", next(iter(corpus.test_sets)), "--beam", "2", "--max-len-b", "8"]
-    done = script("evaluate", *given, *search, "--output", output)
+    done = script("evaluate", *model, *search, "--output", output)
     (output / "said").write_text(done.stdout)
     return json.loads(next(output.glob("*.json")).read_text())
 

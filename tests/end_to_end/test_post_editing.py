@@ -97,7 +97,7 @@ def test_training_starts_from_the_bert(trained):
     """Three updates of at most 0.01 each away."""
     bert, model = (load_checkpoint(trained / name)["model"] for name in ("bert.pt", "checkpoint_last.pt"))
     inputs = ("layers.1.fc2", "input_positions.positions", "layers.0.self_attn.k_proj")
-    for name in (f"{each}.weight" for each in inputs):
+    for name in (f"{module}.weight" for module in inputs):
         drift = (bert[f"encoder.{name}"] - model[f"encoder.{name}"]).abs().max()
         assert 0 < drift < 0.04, name
     sides = (model[f"{side}.layers.0.self_attn.q_proj.weight"] for side in ("decoder", "encoder"))
@@ -112,7 +112,7 @@ def test_a_copier_learns_by_the_settings_for_a_published_bert(triplets, trained,
     changes += [f"model.encoder_{name}={value}" for name, value in SMALL.items()]
     changes += [f"checkpoint.save_dir={tmp_path}", "optimization.max_update=2", "dataset.num_workers=0"]
     train_with(config, *changes, root=tmp_path)
-    bert, last = (load_checkpoint(each) for each in (trained / "bert.pt", tmp_path / "checkpoint_last.pt"))
+    bert, last = (load_checkpoint(path) for path in (trained / "bert.pt", tmp_path / "checkpoint_last.pt"))
     names = "encoder.layers.1.fc2.weight", "decoder.layers.0.encoder_attn.q_proj.weight"
     theirs = [bert["model"][f"encoder.layers.{name}.weight"] for name in ("1.fc2", "0.self_attn.q_proj")]
     rates = {"bert": 1e-4, "default": 5e-4}  # warm-up by 1/100 and 2/100
@@ -131,8 +131,8 @@ def test_evaluate_scores_the_system_and_the_uncorrected_translations(triplets, e
     where = [*of(editor, triplets), "--output", tmp_path]
     said = script("evaluate", *where, "--beam", "3", "--new-piece-penalty", "2").stdout
     result = evaluated_as_by_fairseq(tmp_path, triplets, "exam")
-    found, ter = lines(tmp_path / "exam.de"), sacrebleu.metrics.TER(case_sensitive=True)
-    assert result["ter"] == round(ter.corpus_score(found, [PE]).score, 2)
+    translations, ter = lines(tmp_path / "exam.de"), sacrebleu.metrics.TER(case_sensitive=True)
+    assert result["ter"] == round(ter.corpus_score(translations, [PE]).score, 2)
     assert result["uncorrected"]["ter"] == round(ter.corpus_score(MT, [PE]).score, 2)
     assert sum(result["changes"].values()) == len(PE)
     assert f"TER  {result['ter']:.2f}" in said and "uncorrected: BLEU" in said and "0 left alone" in said
@@ -154,11 +154,11 @@ def test_the_penalty_keeps_to_the_pieces_of_the_input(triplets, editor, tmp_path
 def test_translate_reads_source_tab_translation(triplets, editor, tmp_path):
     where = ["--path", editor, "--beam", "2"]
     script("evaluate", *where, "--corpus", "mine", "--data", triplets.parent, "--output", tmp_path)
-    given = [f"{src}\t{mt}" for src, mt in zip(SRC, MT)]
-    done = script("translate", *where, given[0], "", *given[1:])
+    pairs = [f"{src}\t{mt}" for src, mt in zip(SRC, MT)]
+    done = script("translate", *where, pairs[0], "", *pairs[1:])
     expected = lines(tmp_path / "exam.de")
     assert done.stdout.split("\n")[:-1] == [expected[0], "", *expected[1:]]
-    refused(script("translate", *where, *given[:2], "no tab", check=False), "line 3")
+    refused(script("translate", *where, *pairs[:2], "no tab", check=False), "line 3")
 
 
 def test_heads_are_analysed(triplets, editor, tmp_path):

@@ -95,8 +95,8 @@ def interactive(few, corpus):
 
 def lines(output: str, letter: str) -> list[tuple[int, str]]:
     """Sentence numbers and last columns of the lines with this prefix, ordered by sentence."""
-    found = re.findall(rf"^{letter}-(\d+)\t(?:[^\t\n]*\t)?([^\t\n]*)$", output, flags=re.M)
-    return sorted(((int(number), text) for number, text in found), key=lambda line: line[0])
+    matches = re.findall(rf"^{letter}-(\d+)\t(?:[^\t\n]*\t)?([^\t\n]*)$", output, flags=re.M)
+    return sorted(((int(number), text) for number, text in matches), key=lambda line: line[0])
 
 
 def numbers(output: str) -> list[torch.Tensor]:
@@ -172,7 +172,7 @@ def test_search_at_alpha_one_equals_stock(generate, stock, at_one, search):
 
 
 @pytest.mark.parametrize(
-    "search", [pytest.param(each, marks=pytest.mark.nightly) if each == "top p" else each for each in PLAIN]
+    "search", [pytest.param(name, marks=pytest.mark.nightly) if name == "top p" else name for name in PLAIN]
 )
 def test_scores_of_the_search_equal_those_of_whole_translations(generate, whole, ours, search):
     output = generate(ours, *PLAIN[search])
@@ -253,8 +253,8 @@ def test_the_loss_of_validate_equals_the_scores_of_generate(generate, few, ours,
     told = []
     monkeypatch.setattr(SimpleProgressBar, "print", lambda self, stats, **_: told.append(stats))
     subset = ["--valid-subset", "test", "--batch-size", 8]
-    given = ["--path", ours, "--task", "translation", "--no-progress-bar", *subset]
-    here("validate", few / "bin", *PLUGIN, "--cpu", *given)
+    flags = ["--path", ours, "--task", "translation", "--no-progress-bar", *subset]
+    here("validate", few / "bin", *PLUGIN, "--cpu", *flags)
     (stats,) = told
     scores = torch.cat(numbers(generate(ours, "--score-reference")))
     assert stats["nll_loss"] == pytest.approx(-scores.mean().item(), abs=1e-3)

@@ -71,18 +71,18 @@ def test_generate_translates_every_sentence(corpus, peaked, flags):
     sentences = {int(number) for number in re.findall(r"^H-(\d+)\t", output, re.M)}
     sources = {int(number) for number in re.findall(r"^S-(\d+)\t", output, re.M)}
     assert sentences == sources and len(sources) > 20
-    found = scores(output)
-    assert all(score <= 0 for score in found)
+    hypothesis_scores = scores(output)
+    assert all(score <= 0 for score in hypothesis_scores)
     if "--nbest" in flags:
-        assert len(found) < 5 * len(sources)  # fewer hypotheses than the beam have a probability
+        assert len(hypothesis_scores) < 5 * len(sources)  # fewer hypotheses than the beam have a probability
 
 
 @pytest.mark.nightly
 def test_an_ensemble_and_the_scores_of_references(corpus, peaked):
     both = f"{peaked / 'first.pt'}:{peaked / 'second.pt'}"
     assert max(scores(generate(corpus, both, "--beam", "3"))) > -10
-    given = scores(generate(corpus, peaked / "first.pt", "--score-reference"))
-    assert min(given) == -float("inf")  # some references have a probability of 0
+    reference_scores = scores(generate(corpus, peaked / "first.pt", "--score-reference"))
+    assert min(reference_scores) == -float("inf")  # some references have a probability of 0
 
 
 def test_scores_are_those_of_the_whole_translation(corpus, peaked):
@@ -93,16 +93,16 @@ def test_scores_are_those_of_the_whole_translation(corpus, peaked):
     assert model.decoder.output_normalizer.alpha() == 1.5
     task.load_dataset("valid")
     dataset = task.dataset("valid")
-    given = dataset.collater([dataset[i] for i in range(6)])
+    batch = dataset.collater([dataset[i] for i in range(6)])
     search = SequenceGenerator([model], task.target_dictionary, beam_size=3, max_len_b=6)
-    found = search.generate([model], given)
-    assert all(each["positional_scores"].sum() <= 0 for hypotheses in found for each in hypotheses)
+    beams = search.generate([model], batch)
+    assert all(hypothesis["positional_scores"].sum() <= 0 for beam in beams for hypothesis in beam)
     with torch.no_grad():
-        for row, hypotheses in enumerate(found):
+        for row, hypotheses in enumerate(beams):
             tokens = hypotheses[0]["tokens"]
             previous = torch.cat([tokens.new_tensor([task.target_dictionary.eos()]), tokens[:-1]])
-            source = given["net_input"]["src_tokens"][row : row + 1]
-            output = model(source, given["net_input"]["src_lengths"][row : row + 1], previous[None])
+            source = batch["net_input"]["src_tokens"][row : row + 1]
+            output = model(source, batch["net_input"]["src_lengths"][row : row + 1], previous[None])
             p = model.get_normalized_probs(output, log_probs=False)[0]
             chosen = p.gather(1, tokens[:, None]).squeeze(1)
             torch.testing.assert_close(hypotheses[0]["positional_scores"], chosen.log(), rtol=1e-4, atol=1e-4)

@@ -52,9 +52,9 @@ def evaluated(small, model, once) -> list[str]:
     """Their hypotheses by evaluate.py."""
     flags = [*of(model, small), "--beam", "2"]
     folder = once("evaluated", lambda folder: script("evaluate", *flags, "--output", folder))
-    found = lines(folder / "exam.en")
-    assert len(found) == 11 and len(set(found)) > 5
-    return found
+    translations = lines(folder / "exam.en")
+    assert len(translations) == 11 and len(set(translations)) > 5
+    return translations
 
 
 def test_a_test_set_is_translated_as_evaluate_does(command, small, evaluated, tmp_path):
@@ -96,12 +96,12 @@ def test_from_arguments_and_stdin_with_empty_lines(command, source, evaluated):
 def test_alignments_beside_translations(command, source, evaluated):
     """By what validation says; by a given head; in columns behind those of --nbest."""
     done = script("translate", *command, "--alignment", *source[:3], "")
-    texts, found = zip(*(line.split("\t") for line in done.stdout.split("\n")[:-1]))
-    assert list(texts) == [*evaluated[:3], ""] and found[3] == "" and any(found)
-    for text, given, links in zip(texts, source, found):
+    texts, alignments = zip(*(line.split("\t") for line in done.stdout.split("\n")[:-1]))
+    assert list(texts) == [*evaluated[:3], ""] and alignments[3] == "" and any(alignments)
+    for text, sentence, links in zip(texts, source, alignments):
         for link in links.split():
             i, j = map(int, link.split("-"))
-            assert i < len(given.split()) and j < len(text.split())
+            assert i < len(sentence.split()) and j < len(text.split())
     (choice,) = re.findall(r"aligned by (layer\d+(?:-head\d+)?@\w+|all@\w+)\n", done.stderr)
     other = "0:1@input" if choice != "layer0-head1@input" else "0:0@input"
     again = script("translate", *command, "--alignment", "--alignment-head", other, *source[:3], "").stdout
@@ -136,13 +136,13 @@ def test_report_draws_the_heads_on_these_sentences(command, source, evaluated, t
     page = tmp_path / "heads.html"
     done = script("translate", *command, "--report", page, source[0], "", source[1])
     assert done.stdout.split("\n")[:-1] == [evaluated[0], "", evaluated[1]]
-    found = page_data(page)
-    assert [each["text"] for each in found["maps"]["sentences"]] == source[:2]
-    targets = ["".join(each["target"]) for each in found["maps"]["sentences"]]
+    report = page_data(page)
+    assert [sentence["text"] for sentence in report["maps"]["sentences"]] == source[:2]
+    targets = ["".join(sentence["target"]) for sentence in report["maps"]["sentences"]]
     targets = [text.replace("▁", " ").replace("</s>", "").strip() for text in targets]
     assert targets == evaluated[:2]
-    assert found["about"]["target"] == "translation"
-    assert len(found["heads"]) == 24 and found["trajectories"]["updates"] == [0, 1, 2]
+    assert report["about"]["target"] == "translation"
+    assert len(report["heads"]) == 24 and report["trajectories"]["updates"] == [0, 1, 2]
 
 
 def test_what_cannot_be_translated_is_told_in_a_sentence(command, data, tmp_path):

@@ -60,8 +60,8 @@ def test_training_continues_from_a_stock_checkpoint_with_learned_alpha(corpus, s
 def test_evaluate_scores_the_output_of_fairseq_generate(corpus, trained, tmp_path):
     """In a process that begins with the script, which nothing has prepared: of all sentences."""
     bounds = ["--beam", "2", "--max-len-b", "8"]
-    given = [*of(trained / "checkpoint_last.pt", corpus), *bounds, "--output", tmp_path]
-    done = script("evaluate", *given, anew=True)
+    flags = [*of(trained / "checkpoint_last.pt", corpus), *bounds, "--output", tmp_path]
+    done = script("evaluate", *flags, anew=True)
     result = evaluated_as_by_fairseq(tmp_path, corpus, "test")
     assert f"BLEU {result['bleu']:.2f}" in done.stdout
     assert (result["sentences"], result["direction"]) == (400, "de-en")

@@ -22,7 +22,7 @@ UPDATES = "max_update=200"
 
 
 def texts(outputs: list[dict]) -> str:
-    return "".join(each.get("text") or each["data"]["text/plain"] for each in outputs)
+    return "".join(output.get("text") or output["data"]["text/plain"] for output in outputs)
 
 
 def shown(cell: dict) -> list[dict]:
@@ -62,6 +62,6 @@ def test_the_tutorial_gives_the_outputs_that_it_shows(corpus, tmp_path, updates)
         kinds = [sorted(output.get("data", [])) for output in shown(rerun)]
         assert kinds == [sorted(output.get("data", [])) for output in shown(cell)]
         data = [output.get("data", {}) for output in rerun.outputs]
-        pictures += [b64decode(each["image/png"]) for each in data if "image/png" in each]
+        pictures += [b64decode(bundle["image/png"]) for bundle in data if "image/png" in bundle]
     assert [picture[:4] for picture in pictures] == [b"\x89PNG"] * 2
     assert (tmp_path / "heads.html").is_file()

@@ -71,24 +71,24 @@ def start(by: str, output: Path, *command) -> None:
 @pytest.mark.parametrize("by", ["forks", pytest.param("torchrun", marks=pytest.mark.nightly)])
 def test_two_workers_train_as_one_with_twice_the_batches(small, tmp_path, by):
     """Begun by fairseq-train, and ended, from epoch 2 on, by scripts/train.py."""
-    corpus, one, two = small, tmp_path / "one", tmp_path / "two"
-    fairseq("train", *same_flags(corpus, one, *FLAGS, "--update-freq", "2", "--max-update", "10"))
+    corpus, by_one, by_two = small, tmp_path / "one", tmp_path / "two"
+    fairseq("train", *same_flags(corpus, by_one, *FLAGS, "--update-freq", "2", "--max-update", "10"))
 
     output = tmp_path / "output"
-    config = same_config(corpus, two, tmp_path / "same.yaml", **SAME)
+    config = same_config(corpus, by_two, tmp_path / "same.yaml", **SAME)
     script = [ROOT / "scripts" / "train.py", config, "optimization.max_update=10"]
-    for command in (fairseq_train(corpus, two, "--max-update", "8"), script):
+    for command in (fairseq_train(corpus, by_two, "--max-update", "8"), script):
         start(by, output, *command)
     assert re.search(r"Loaded checkpoint .*\(epoch 2 @ 8 updates\)", output.read_text())
 
-    single, several = (load_checkpoint(folder / "checkpoint_last.pt") for folder in (one, two))
+    single, several = (load_checkpoint(folder / "checkpoint_last.pt") for folder in (by_one, by_two))
     assert average_loss(several) == pytest.approx(average_loss(single), abs=1e-4)
     for name, value in single["model"].items():
         torch.testing.assert_close(several["model"][name], value, rtol=0, atol=1e-5)
-    lines, expected = (read_alpha_log(folder / "alpha.jsonl") for folder in (two, one))
+    lines, expected = (read_alpha_log(folder / "alpha.jsonl") for folder in (by_two, by_one))
     assert [line["update"] for line in lines] == list(range(11)), "one line an update, by one worker"
     for line, other in zip(lines, expected):
         for attention_type in ("encoder_self", "decoder_self", "decoder_context"):
-            given, wanted = torch.tensor(line[attention_type]), torch.tensor(other[attention_type])
-            torch.testing.assert_close(given, wanted, rtol=0, atol=1e-5)
+            alphas, wanted = torch.tensor(line[attention_type]), torch.tensor(other[attention_type])
+            torch.testing.assert_close(alphas, wanted, rtol=0, atol=1e-5)
     assert lines[0]["encoder_self"] == lines[1]["encoder_self"] != lines[10]["encoder_self"]

@@ -48,8 +48,8 @@ def forward(backend, scores, alpha, dim=-1):
 
 def backward(backend, weights, alpha, grad, dim=-1, need_alpha=True):
     """The gradients of scores and α."""
-    given = on_device(backend, weights, alpha, grad)
-    dz, da = backend.entmax_backward(*given, dim, need_alpha=need_alpha)
+    tensors = on_device(backend, weights, alpha, grad)
+    dz, da = backend.entmax_backward(*tensors, dim, need_alpha=need_alpha)
     return dz.cpu(), da if da is None else da.cpu()
 
 
@@ -116,8 +116,8 @@ def test_a_score_at_the_edge_of_the_support_does_not_prevent_convergence(dtype, 
     row += [-0.28986724262755453, -0.13934603054989766, 0.09960940871020743, 0.009252204669150332]
     scores, alpha = torch.tensor([[*row, 0.39396844045697704]], dtype=dtype), 1.7939970540341892
     expected = entmax_oracle(scores, alpha)
-    found = forward(backend, scores, torch.full((1, 1), alpha, dtype=F64))
-    assert_within(found, expected, weight_tolerance(expected, scores, alpha), "weights")
+    weights = forward(backend, scores, torch.full((1, 1), alpha, dtype=F64))
+    assert_within(weights, expected, weight_tolerance(expected, scores, alpha), "weights")
 
 
 @pytest.mark.nightly

@@ -46,8 +46,8 @@ def test_is_cross_entropy_at_one(smoothing):
 def mp_loss(z, y, alpha):
     with mpmath.workdps(60):
         p = mp_entmax(z, alpha)
-        entropy = (1 - mpmath.fsum(each**alpha for each in p)) / (mpmath.mpf(alpha) * (alpha - 1))
-        return float(mpmath.fsum(each * x for each, x in zip(p, map(mpmath.mpf, z))) - z[y] + entropy)
+        entropy = (1 - mpmath.fsum(weight**alpha for weight in p)) / (mpmath.mpf(alpha) * (alpha - 1))
+        return float(mpmath.fsum(weight * x for weight, x in zip(p, map(mpmath.mpf, z))) - z[y] + entropy)
 
 
 @pytest.mark.parametrize("alpha", (1.0009765625, 1.25, 1.5, 1.75, 2.0))
@@ -123,17 +123,17 @@ def test_masked_infinite_and_nan_rows(alpha):
     scores[3, 5] = INF
     scores[4, 7] = -INF
     target = torch.tensor([0, 0, 0, 0, 7, -100])
-    given = scores.clone().requires_grad_()
-    losses, support = entmax_loss_and_support(given, target, alpha)
+    leaf = scores.clone().requires_grad_()
+    losses, support = entmax_loss_and_support(leaf, target, alpha)
     visible = entmax_loss(scores[:1, :20], target[:1], alpha)
     torch.testing.assert_close(losses[:1], visible)
     assert losses[1] == INF and losses[4] == INF and losses[5] == 0
     assert losses[2:4].isnan().all()
     assert support[[1, 2, 3, 5]].tolist() == [0, 0, 0, 0] and support[0] >= 1
-    found = gradient(losses, given)
-    assert found[2:4].isnan().all()
-    assert not found[[1, 5]].any() and not found[0, 20:].any()
-    assert found[0].any() and found[4].isfinite().all()
+    grad = gradient(losses, leaf)
+    assert grad[2:4].isnan().all()
+    assert not grad[[1, 5]].any() and not grad[0, 20:].any()
+    assert grad[0].any() and grad[4].isfinite().all()
 
 
 @pytest.mark.parametrize("alpha", (1.2, 1.5, 2.0))
@@ -142,12 +142,12 @@ def test_a_row_without_scores_has_no_gradient_with_create_graph_either(alpha):
     scores[0] = -INF
     scores.requires_grad_()
     losses, target = entmax_loss(scores, torch.tensor([0, 1]), alpha), torch.tensor([[0.0] * 3, [0, 1, 0]])
-    (found,) = torch.autograd.grad(losses, scores, torch.ones_like(losses), create_graph=True)
-    torch.testing.assert_close(found, entmax(scores, alpha) - target, rtol=0, atol=1e-12, check_dtype=False)
+    (grad,) = torch.autograd.grad(losses, scores, torch.ones_like(losses), create_graph=True)
+    torch.testing.assert_close(grad, entmax(scores, alpha) - target, rtol=0, atol=1e-12, check_dtype=False)
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("changes", "words"),
     [
         ({"alpha": 0.9}, "alpha of the entmax loss must be from 1 to 2, not 0.9"),
         ({"alpha": 2.1}, "2.1"),
@@ -161,11 +161,11 @@ def test_a_row_without_scores_has_no_gradient_with_create_graph_either(alpha):
         ({"scores": torch.ones(2, 9, dtype=torch.long)}, "floating dtype"),
     ],
 )
-def test_invalid_arguments(given, words):
+def test_invalid_arguments(changes, words):
     valid = {"scores": torch.randn(2, 9), "target": torch.tensor([0, 8])}
     entmax_loss(**valid)
     with pytest.raises(ValueError, match=words):
-        entmax_loss(**{**valid, **given})
+        entmax_loss(**{**valid, **changes})
 
 
 def test_threads_and_rows_do_not_matter():

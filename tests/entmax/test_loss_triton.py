@@ -22,12 +22,12 @@ def backend():
 
 def both(scores, target, alpha, smoothing, grad):
     """Losses, support and gradient, by the kernel in the scores' dtype and by plain torch in float64."""
-    given = (target, Settings(alpha, smoothing, -1))
-    expected = reference.loss_forward(scores.double(), *given)
-    expected_grad = reference.loss_backward(scores.double(), *given, expected[2], grad.double())
-    given = (target.to(DEVICE), Settings(alpha, smoothing, -1))
-    actual = kernels.loss_forward(scores.to(DEVICE), *given)
-    actual_grad = kernels.loss_backward(scores.to(DEVICE), *given, actual[2], grad.to(DEVICE))
+    arguments = (target, Settings(alpha, smoothing, -1))
+    expected = reference.loss_forward(scores.double(), *arguments)
+    expected_grad = reference.loss_backward(scores.double(), *arguments, expected[2], grad.double())
+    arguments = (target.to(DEVICE), Settings(alpha, smoothing, -1))
+    actual = kernels.loss_forward(scores.to(DEVICE), *arguments)
+    actual_grad = kernels.loss_backward(scores.to(DEVICE), *arguments, actual[2], grad.to(DEVICE))
     return (*actual[:2], actual_grad), (*expected[:2], expected_grad)
 
 

@@ -106,7 +106,7 @@ def test_a_new_cache_is_private_and_what_was_cut_is_built_again(tmp_path, monkey
         return Path(shutil.copy(native.cache_folder() / cpu.kernels._name(), scratch))
 
     assert cpu.kernels.available()
-    monkeypatch.setattr(native, "_build", lambda *given: built.append(build(*given)) or built[-1])
+    monkeypatch.setattr(native, "_build", lambda *arguments: built.append(build(*arguments)) or built[-1])
     new = tmp_path / "new" / "kernel.so"
     before = os.umask(0)
     try:

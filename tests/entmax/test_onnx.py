@@ -21,16 +21,16 @@ class Entmax(nn.Module):
         return entmax(scores, alpha, -2), entmax(scores, 1.5), entmax(scores, 1.0)
 
 
-def exported(module, given, dims, path):
+def exported(module, args, dims, path):
     """The module as a function of tensors, computed by onnxruntime from a file."""
     options = {"dynamo": True, "verbose": False, "custom_translation_table": onnx_translations()}
-    torch.onnx.export(module.eval(), given, path, dynamic_shapes=dims, **options)
+    torch.onnx.export(module.eval(), args, path, dynamic_shapes=dims, **options)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    names = [each.name for each in session.get_inputs()]
+    names = [node.name for node in session.get_inputs()]
 
-    def call(*given):
-        found = session.run(None, {name: x.numpy() for name, x in zip(names, given)})
-        return [torch.from_numpy(each) for each in found]
+    def call(*tensors):
+        outputs = session.run(None, {name: x.numpy() for name, x in zip(names, tensors)})
+        return [torch.from_numpy(output) for output in outputs]
 
     return call
 
@@ -40,22 +40,22 @@ def dim(name):
 
 
 def test_entmax_for_every_alpha(tmp_path):
-    given, dims = (torch.randn(2, 7, 4), torch.full((4,), 1.5)), ({0: dim("rows"), 1: dim("scores")}, None)
-    call = exported(Entmax(), given, dims, tmp_path / "entmax.onnx")
+    args, dims = (torch.randn(2, 7, 4), torch.full((4,), 1.5)), ({0: dim("rows"), 1: dim("scores")}, None)
+    call = exported(Entmax(), args, dims, tmp_path / "entmax.onnx")
     for alphas in ([1.0, 1.0000005, 1.0001, 1.01], [1.2, 1.5, 1.9, 2.0], [2.5, 3.0, 1.0, 1.5]):
         for length, scale in ((1, 1.0), (7, 1.0), (40, 8.0), (900, 0.1)):
             scores, alpha = torch.randn(3, length, 4) * scale, torch.tensor(alphas)
             scores[0] = float("-inf")
             scores[1, 1::3] = float("-inf")
-            found = call(scores, alpha)
+            outputs = call(scores, alpha)
             expected = (
                 entmax_oracle(scores, alpha, -2),
                 entmax_oracle(scores, 1.5),
                 entmax_oracle(scores, 1.0),
             )
-            for each, weights in zip(found, expected):
-                torch.testing.assert_close(each, weights.float(), rtol=0, atol=1e-5)
-            assert (found[0][0] == 0).all() and (found[1][0] == 0).all()
+            for output, weights in zip(outputs, expected):
+                torch.testing.assert_close(output, weights.float(), rtol=0, atol=1e-5)
+            assert (outputs[0][0] == 0).all() and (outputs[1][0] == 0).all()
 
 
 @pytest.mark.nightly
@@ -76,8 +76,8 @@ def test_the_layer_on_random_lengths_and_masks(tmp_path):
 
     call = exported(layer, random(2, 5, 7), dims, tmp_path / "layer.onnx")
     for sizes in ((1, 1, 1), (3, 4, 9), (2, 40, 33), (2, 3, 300)):
-        given = random(*sizes)
+        args = random(*sizes)
         with torch.no_grad():
-            expected = layer(*given)
-        found = call(*given[:4], given[5])
-        torch.testing.assert_close(found, list(expected), rtol=0, atol=1e-5)
+            expected = layer(*args)
+        outputs = call(*args[:4], args[5])
+        torch.testing.assert_close(outputs, list(expected), rtol=0, atol=1e-5)

@@ -177,7 +177,7 @@ def test_autocast_changes_nothing(alpha, inside):
                 weights.backward(grad)
             assert weights.dtype == dtype and a.grad.dtype == torch.float32
             results.append((weights, z.grad, a.grad))
-        assert all(torch.equal(one, other) for one, other in zip(*results))
+        assert all(torch.equal(plain, other) for plain, other in zip(*results))
 
 
 # -------------------------------------------------------------------------------------------- errors
@@ -236,10 +236,10 @@ def test_a_gradient_penalty_counts():
         (slope,) = torch.autograd.grad(weight, z, create_graph=True)
         return weight + slope.square().sum()
 
-    (found,) = torch.autograd.grad(objective(scores), scores)
+    (grad,) = torch.autograd.grad(objective(scores), scores)
     for place in range(3):
         moved = [scores.detach().clone().requires_grad_() for _ in range(2)]
         for z, step in zip(moved, (1e-6, -1e-6)):
             z.data[place] += step
         expected = (objective(moved[0]) - objective(moved[1])) / 2e-6
-        torch.testing.assert_close(found[place], expected, rtol=0, atol=1e-8)
+        torch.testing.assert_close(grad[place], expected, rtol=0, atol=1e-8)

@@ -25,7 +25,7 @@ def scores(*shape, dtype=torch.float64):
 
 
 def by_autograd(function, *inputs):
-    inputs = [each.detach().requires_grad_() for each in inputs]
+    inputs = [tensor.detach().requires_grad_() for tensor in inputs]
     return torch.autograd.grad(function(*inputs), inputs)
 
 
@@ -76,13 +76,13 @@ def test_compiles_without_breaks(name, dynamic):
         z, alpha = scores(*shape), ALPHAS[name]
         z[0, 0] = -torch.inf
         assert torch.equal(compiled(z, alpha), entmax(z, alpha))
-        found, expected = (
+        actual, expected = (
             by_autograd(lambda z, alpha=alpha, f=f: weighted(f(z, alpha)), z)
             if name != "per head"
             else by_autograd(lambda z, alpha, f=f: weighted(f(z, alpha)), z, alpha)
             for f in (compiled, entmax)
         )
-        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(actual, expected)
 
 
 @NATIVE
@@ -93,8 +93,8 @@ def test_the_loss_compiles_without_breaks():
     for rows in (4, 3):
         z, target = torch.randn(rows, 7, dtype=torch.float64), TARGET[:rows]
         assert torch.equal(compiled(z, target), entmax_loss(z, target))
-        found = by_autograd(lambda z, y=target: weighted(compiled(z, y)), z)
-        torch.testing.assert_close(found, by_autograd(lambda z, y=target: weighted(entmax_loss(z, y)), z))
+        actual = by_autograd(lambda z, y=target: weighted(compiled(z, y)), z)
+        torch.testing.assert_close(actual, by_autograd(lambda z, y=target: weighted(entmax_loss(z, y)), z))
 
 
 @NATIVE
@@ -144,8 +144,8 @@ def test_transforms(name):
         over = torch.vmap(lambda z: entmax(z, alpha), dim, dim)(z)
         torch.testing.assert_close(over, entmax(z, alpha, -1 if dim < 3 else 2))
     torch.testing.assert_close(torch.vmap(lambda z: entmax(z, alpha))(z), expected)
-    found = torch.func.grad(lambda z: weighted(entmax(z, alpha)))(z)
-    torch.testing.assert_close(found, by_autograd(lambda z: weighted(entmax(z, alpha)), z)[0])
+    actual = torch.func.grad(lambda z: weighted(entmax(z, alpha)))(z)
+    torch.testing.assert_close(actual, by_autograd(lambda z: weighted(entmax(z, alpha)), z)[0])
     row = z[0, 0, 0]
     number = alpha if isinstance(alpha, float) else 1.3
     jacobian = torch.stack([by_autograd(lambda s, i=i: entmax(s, number)[i], row)[0] for i in range(5)])
@@ -156,19 +156,19 @@ def test_transforms(name):
 
 def test_vmap_over_alpha_and_over_single_scores():
     z, alpha = scores(3, 4, 5), torch.tensor([1.2, 1.5, 2.0], dtype=torch.float64)
-    expected = torch.stack([entmax(each, a) for each, a in zip(z, alpha)])
+    expected = torch.stack([entmax(rows, a) for rows, a in zip(z, alpha)])
     torch.testing.assert_close(torch.vmap(entmax)(z, alpha), expected)
     torch.testing.assert_close(torch.vmap(entmax, (None, 0))(z[0], alpha)[2], entmax(z[0], alpha[2]))
-    assert torch.equal(torch.vmap(lambda one: entmax(one, 1.5, 0))(torch.randn(4)), torch.ones(4))
+    assert torch.equal(torch.vmap(lambda score: entmax(score, 1.5, 0))(torch.randn(4)), torch.ones(4))
 
 
 def test_gradients_by_example_add_up():
     z, alpha = scores(*SHAPE), ALPHAS["per head"].clone()
     loss = lambda z, alpha: weighted(entmax(z, alpha))  # noqa: E731
-    found = torch.vmap(torch.func.grad(loss, (0, 1)), (0, None))(z, alpha)
+    grads = torch.vmap(torch.func.grad(loss, (0, 1)), (0, None))(z, alpha)
     for example in range(2):
         expected = by_autograd(loss, z[example], alpha)
-        torch.testing.assert_close((found[0][example], found[1][example]), expected)
+        torch.testing.assert_close((grads[0][example], grads[1][example]), expected)
 
 
 @pytest.mark.parametrize("function", (lambda z: entmax(z, 1.3), lambda z: entmax_loss(z[None], TARGET[:1])))
@@ -186,9 +186,9 @@ def test_second_derivatives(function):
 def test_the_loss_of_a_batch_of_batches():
     z, target = torch.randn(3, 4, 7), TARGET.expand(3, 4)
     assert torch.equal(torch.vmap(entmax_loss)(z, target), entmax_loss(z, target))
-    found = torch.vmap(torch.func.grad(lambda z, y: weighted(entmax_loss(z, y))))(z, target)
-    expected = [by_autograd(lambda z: weighted(entmax_loss(z, TARGET)), each)[0] for each in z]
-    torch.testing.assert_close(found, torch.stack(expected))
+    grads = torch.vmap(torch.func.grad(lambda z, y: weighted(entmax_loss(z, y))))(z, target)
+    expected = [by_autograd(lambda z: weighted(entmax_loss(z, TARGET)), batch)[0] for batch in z]
+    torch.testing.assert_close(grads, torch.stack(expected))
 
 
 @NATIVE
@@ -207,10 +207,10 @@ def test_tensors_without_numbers(alpha):
     with FakeTensorMode() as mode:
         assert entmax(torch.empty(3, 5), alpha).shape == (3, 5)
     fake = mode.from_tensor(z)
-    for each, labels in ((fake, mode.from_tensor(target)), (z.to("meta"), target.to("meta"))):
-        each.requires_grad_()
-        found = entmax(each, alpha)
-        assert type(found) is type(each) and found.device == each.device and found.shape == (3, 5)
-        losses = entmax_loss(each, labels, alpha)
-        (grad,) = torch.autograd.grad(found.sum() + losses.sum(), each)
-        assert losses.shape == (3,) and grad.shape == (3, 5) and type(grad) is type(each)
+    for leaf, labels in ((fake, mode.from_tensor(target)), (z.to("meta"), target.to("meta"))):
+        leaf.requires_grad_()
+        weights = entmax(leaf, alpha)
+        assert type(weights) is type(leaf) and weights.device == leaf.device and weights.shape == (3, 5)
+        losses = entmax_loss(leaf, labels, alpha)
+        (grad,) = torch.autograd.grad(weights.sum() + losses.sum(), leaf)
+        assert losses.shape == (3,) and grad.shape == (3, 5) and type(grad) is type(leaf)

@@ -43,7 +43,7 @@ def spoilt(function, place):
         results = function(*args, **options)
         if place is None:
             return results * 1.02
-        return tuple(each * 1.02 if i == place else each for i, each in enumerate(results))
+        return tuple(result * 1.02 if i == place else result for i, result in enumerate(results))
 
     return broken
 

@@ -86,7 +86,7 @@ def test_nothing_is_right_by_chance(monkeypatch, resident):
     scores[0, 0, 1, 4] = float("nan")
     with strict(monkeypatch):
         weights = kernels.entmax_forward(scores, alpha)
-        found = (weights, *kernels.entmax_backward(weights, alpha, grad))
+        actual = (weights, *kernels.entmax_backward(weights, alpha, grad))
     expected = (weights, *reference.entmax_backward(weights, alpha, grad))
     torch.testing.assert_close(weights, reference.entmax_forward(scores, alpha), equal_nan=True)
-    torch.testing.assert_close(found, expected, equal_nan=True)
+    torch.testing.assert_close(actual, expected, equal_nan=True)

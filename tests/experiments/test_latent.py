@@ -41,7 +41,7 @@ def test_every_system_trains(module, tmp_path):
     path = small(name, tmp_path)
     runs.main("", module.train, module.FIGURE, [str(path), "--folder", str(tmp_path)])
     systems = yaml.safe_load(path.read_text())["systems"]
-    assert {each.name.split("-")[0] for each in (tmp_path / name).iterdir()} == set(systems)
+    assert {file.name.split("-")[0] for file in (tmp_path / name).iterdir()} == set(systems)
     for system, settings in systems.items():
         record = json.loads((tmp_path / name / f"{system}-lr0.01-seed1.json").read_text())
         assert record["system"] == settings and 0 <= record["test"][module.FIGURE[0]] < 5

@@ -77,10 +77,10 @@ def test_plans_are_read_in_order_with_overrides_of_all_runs(tmp_path):
     other = {"name": "b", "config": "c.yaml", "of": "other"}
     path.write_text(json.dumps({"stop_early": False, "overrides": ["x.z=2"], "runs": [entry, other]}))
     _, runs = run.read_plan(path, tmp_path)
-    assert [each.label for each in runs] == ["a-seed2", "a-seed1", "b-seed1"]
+    assert [job.label for job in runs] == ["a-seed2", "a-seed1", "b-seed1"]
     assert runs[0].overrides == [*run.NEVER_EARLY.split(), "x.z=2", "x.y=1"]
     assert runs[2].folder == tmp_path / "other" / "b-seed1"
-    assert [each.label for each in run.read_plan(path, tmp_path, ["*-seed1"])[1]] == ["a-seed1", "b-seed1"]
+    assert [job.label for job in run.read_plan(path, tmp_path, ["*-seed1"])[1]] == ["a-seed1", "b-seed1"]
     path.write_text(json.dumps({"averages": 3, "runs": []}))
     with pytest.raises(UserError, match=r"mine\.yaml is not an experiment: .*'averages'"):
         run.read_plan(path, tmp_path)
@@ -89,6 +89,6 @@ def test_plans_are_read_in_order_with_overrides_of_all_runs(tmp_path):
 def test_every_experiment_of_the_project_is_read():
     for path in (ROOT / "experiments").glob("*.yaml"):
         plan, runs = run.read_plan(path)
-        assert runs and all((ROOT / each.config).is_file() for each in runs)
-        assert len({(each.experiment, each.label) for each in runs}) == len(runs)
+        assert runs and all((ROOT / job.config).is_file() for job in runs)
+        assert len({(job.experiment, job.label) for job in runs}) == len(runs)
         assert all(command.split()[0] in ("python", "cd") for command in plan.before)

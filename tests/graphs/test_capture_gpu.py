@@ -55,8 +55,8 @@ def test_two_replays_drop_different_words(data):
     for seed in (5, 6, 5):
         torch.cuda.manual_seed(seed)
         trainer.zero_grad()
-        given = (sample, trainer.model, trainer.criterion, trainer.optimizer, 20)
-        losses.append(trainer.task.train_step(*given)[2]["loss"].item())
+        arguments = (sample, trainer.model, trainer.criterion, trainer.optimizer, 20)
+        losses.append(trainer.task.train_step(*arguments)[2]["loss"].item())
     assert graphs.replayed == 3
     assert losses[0] != losses[1] and losses[0] == pytest.approx(losses[2], rel=1e-5)
 
@@ -75,5 +75,5 @@ def test_what_asks_the_host_is_not_recorded_and_training_goes_on(data, caplog):
     stream = torch.cuda.current_stream()
     training.run(16)
     assert training.graphs.stopped and torch.cuda.current_stream() == stream
-    assert sum("going on without CUDA graphs" in each for each in caplog.messages) == 1
+    assert sum("going on without CUDA graphs" in message for message in caplog.messages) == 1
     assert_same(training, train(data, 16, how="off"), 1e-5)

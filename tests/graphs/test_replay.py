@@ -36,7 +36,7 @@ OTHER_REASONS = ("for the log line", "checkpointed")
 @pytest.fixture(autouse=True)
 def _as_on_a_gpu(monkeypatch):
     take_triton_kernels(monkeypatch)
-    monkeypatch.setattr("user_dir.attention.triton.passes_check", lambda *given, **options: True)
+    monkeypatch.setattr("user_dir.attention.triton.passes_check", lambda *args, **options: True)
 
 
 def model_and_update(arch, flags=""):
@@ -50,17 +50,17 @@ def model_and_update(arch, flags=""):
     task.args = parse(f"{sizes} {DROPOUT} {flags}", arch)
     model = models.build_model(task.args, task)
     model = model.train().to("meta")
-    sample = {name: each.to("meta") for name, each in (triplets() if editing else batch()).items()}
+    sample = {name: tensor.to("meta") for name, tensor in (triplets() if editing else batch()).items()}
     if arch.startswith(MASKED_LM):
         sample["target"] = sample["src_tokens"]
     sample["target"] = sample["target"].contiguous()
-    given = {
+    inputs = {
         LM: {"src_tokens": sample["prev_output_tokens"]},
         MASKED_LM: {"src_tokens": sample["src_tokens"]},
     }
-    family = next((each for each in given if arch.startswith(each)), None)
+    family = next((name for name in inputs if arch.startswith(name)), None)
     update = {
-        "net_input": given.get(family) or {name: sample[name] for name in sample if name != "target"},
+        "net_input": inputs.get(family) or {name: sample[name] for name in sample if name != "target"},
         "target": sample["target"],
         "ntokens": 14,
         "nsentences": 3,
@@ -104,9 +104,9 @@ def test_the_host_is_in_the_loop_only_for_the_reason_given(arch, flags):
     model, criterion, update = model_and_update(arch, flags)
     reason = why_never(model, criterion) or why_not_now(model)
     with NoHost():
-        if reason is None or any(each in reason for each in OTHER_REASONS):
+        if reason is None or any(words in reason for words in OTHER_REASONS):
             update()
-            assert all(each.grad is not None for each in model.parameters())
+            assert all(parameter.grad is not None for parameter in model.parameters())
         else:
             with pytest.raises(HostInTheLoop):
                 update()

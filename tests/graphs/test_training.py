@@ -64,12 +64,12 @@ def test_a_shape_has_more_rows_than_a_batch(train, monkeypatch):
 def test_half_precision(train, plain, flags):
     """In float16 with a loss scale that changes every second update."""
     flags += " --fp16-scale-window 2 --fp16-init-scale 4"
-    here, there = (each(8, flags) for each in (train, plain))
+    here, there = (run(8, flags) for run in (train, plain))
     assert_same(here, there, 2e-2)
     assert here.logged[-1]["replayed"] == 1
     if "--bf16" not in flags:
-        scales = [each["loss_scale"] for each in here.logged]
-        assert scales == [each["loss_scale"] for each in there.logged] and scales[-1] >= 4 * scales[0]
+        scales = [values["loss_scale"] for values in here.logged]
+        assert scales == [values["loss_scale"] for values in there.logged] and scales[-1] >= 4 * scales[0]
 
 
 @pytest.mark.nightly
@@ -80,9 +80,9 @@ def test_what_a_recording_would_keep_is_read_at_every_replay(train, monkeypatch)
     def watched(self, function):
         def replay():
             cells = [cell.cell_contents for cell in function.__closure__]
-            (batch,) = (each for each in cells if isinstance(each, StaticBatch))
-            inputs = [each.data_ptr() for each in batch.tokens.values()]
-            gradients = [each.grad.data_ptr() for each in graphs().parameters]
+            (batch,) = (content for content in cells if isinstance(content, StaticBatch))
+            inputs = [tensor.data_ptr() for tensor in batch.tokens.values()]
+            gradients = [parameter.grad.data_ptr() for parameter in graphs().parameters]
             seen.append((batch.tokens["target"].shape, inputs, gradients, graphs().scale.data_ptr()))
             return function()
 
@@ -121,7 +121,7 @@ def test_updates_in_which_the_host_sets_alpha(train, plain, flags, until, caplog
     with caplog.at_level(logging.INFO):
         here = train(UPDATES, flags)
     assert_same(here, plain(UPDATES, flags))
-    replayed = [each["replayed"] for each in here.logged]
+    replayed = [values["replayed"] for values in here.logged]
     assert replayed[: until + 1] == [0] * (until + 1) and 1 in replayed
     assert caplog.text.count(f"until update {until}") == 1
 
@@ -159,7 +159,7 @@ def test_a_batch_that_fits_no_shape_is_computed_as_before(train, plain):
     here.graphs.shapes = here.graphs.shapes[:2]
     here.run(UPDATES - 1)
     assert_same(here, plain(UPDATES))
-    assert {each["replayed"] for each in here.logged[1:]} == {0, 1}
+    assert {values["replayed"] for values in here.logged[1:]} == {0, 1}
 
 
 @pytest.mark.nightly
@@ -168,7 +168,7 @@ def test_gradients_of_an_update_may_be_of_both_kinds(train, plain):
     here.graphs.shapes = here.graphs.shapes[:2]
     here.run(5)
     assert_same(here, plain(6, "--update-freq 3"))
-    assert any(0 < each["replayed"] < 1 for each in here.logged[3:])
+    assert any(0 < values["replayed"] < 1 for values in here.logged[3:])
 
 
 # ------------------------------------------------------------------------------------------- failures
@@ -196,7 +196,7 @@ def test_where_memory_runs_out_graphs_are_released(train, plain, monkeypatch, ca
     here = train(UPDATES)
     assert_same(here, plain(UPDATES))
     assert not here.graphs.replays and here.logged[-1]["replayed"] == 0
-    assert sum("memory ran out" in each for each in caplog.messages) == 1
+    assert sum("memory ran out" in message for message in caplog.messages) == 1
 
 
 def test_an_update_that_cannot_be_recorded_ends_or_is_computed_as_before(train, plain, monkeypatch, caplog):
@@ -214,7 +214,7 @@ def test_an_update_that_cannot_be_recorded_ends_or_is_computed_as_before(train, 
     here.trainer.graphs = here.trainer.task.graphs = graphs
     here.run(5)
     assert_same(here, plain(5))
-    assert graphs.stopped and sum("not permitted" in each for each in caplog.messages) == 1
+    assert graphs.stopped and sum("not permitted" in message for message in caplog.messages) == 1
 
 
 @pytest.mark.nightly

@@ -48,8 +48,8 @@ class Training:
         cpu = "" if gpu else "--cpu"
         what = TEXT if arch.endswith("_lm") else PAIRS
         criterion = "" if "--criterion" in flags else CRITERION
-        given = f"{folder} {FLAGS} {criterion} {cpu} --arch {arch} {what} {flags}".split()
-        args = options.parse_args_and_arch(options.get_training_parser(), input_args=given)
+        arguments = f"{folder} {FLAGS} {criterion} {cpu} --arch {arch} {what} {flags}".split()
+        args = options.parse_args_and_arch(options.get_training_parser(), input_args=arguments)
         cfg = convert_namespace_to_omegaconf(args)
         cfg.checkpoint.save_dir = str(folder / "checkpoints")
         torch.manual_seed(cfg.common.seed)
@@ -70,10 +70,10 @@ class Training:
                 epoch = self.epochs.next_epoch_itr(shuffle=True)
                 self.batches = iter(GroupedIterator(epoch, self.update_freq))
                 samples = next(self.batches)
-            with metrics.aggregate(new_root=True) as found:
+            with metrics.aggregate(new_root=True) as meters:
                 self.trainer.train_step(samples)
-            self.logged.append(found.get_smoothed_values())
-            self.losses.append(float(found["loss"].avg))
+            self.logged.append(meters.get_smoothed_values())
+            self.losses.append(float(meters["loss"].avg))
         return self
 
     @property
@@ -85,12 +85,12 @@ class Training:
         return self.trainer.graphs
 
     def parameters(self) -> torch.Tensor:
-        return torch.cat([each.detach().double().flatten() for each in self.model.parameters()])
+        return torch.cat([parameter.detach().double().flatten() for parameter in self.model.parameters()])
 
 
-def assert_same(one: Training, other: Training, tolerance: float = 1e-6) -> None:
+def assert_same(actual: Training, other: Training, tolerance: float = 1e-6) -> None:
     """The loss of every update, and all parameters together, agree relative to their size."""
-    left, right = (torch.tensor(each.losses, dtype=torch.float64) for each in (one, other))
+    left, right = (torch.tensor(training.losses, dtype=torch.float64) for training in (actual, other))
     torch.testing.assert_close(left, right, rtol=tolerance, atol=0)
-    difference = torch.linalg.vector_norm(one.parameters() - other.parameters())
+    difference = torch.linalg.vector_norm(actual.parameters() - other.parameters())
     assert difference <= tolerance * torch.linalg.vector_norm(other.parameters())

@@ -19,7 +19,7 @@ def ended(capsys, statement: str, file: str = "/lib/fairseq_cli/generate.py") ->
     try:
         exec(compile(source, file, "exec"), {})
     except BaseException as error:
-        crashes.report(lambda *given: left.append(given), error)
+        crashes.report(lambda *args: left.append(args), error)
     return capsys.readouterr().err, left
 
 

@@ -57,8 +57,8 @@ def test_no_sentence_is_lost_and_the_other_batches_are_fairseqs(number, limits, 
     assert all(size < multiple or size % multiple == 0 for size, _ in lengths)
     assert all(size <= limits.get("max_sentences", size) for size, _ in lengths)
     assert all(size * longest <= limits.get("max_tokens", 10**9) for size, longest in lengths)
-    given = {**limits, "num_tokens_vec": dataset.sizes[order], "required_batch_size_multiple": multiple}
-    own = data_utils.batch_by_size.__wrapped__(order, dataset.num_tokens, **given)
+    settings = {**limits, "num_tokens_vec": dataset.sizes[order], "required_batch_size_multiple": multiple}
+    own = data_utils.batch_by_size.__wrapped__(order, dataset.num_tokens, **settings)
     assert len(own) in (len(batches), len(batches) - 1)
     assert all(map(np.array_equal, own, batches))
     if (number, limits, multiple) == (461, {}, 8):
@@ -143,15 +143,15 @@ class Process:
 
     def epochs(self, last: int, position: int = 0) -> list[list[tuple]]:
         """The batches of the epochs up to ``last``; the first begins with batch ``position``."""
-        found, epoch = [], self.begun
+        epochs, epoch = [], self.begun
         while epoch <= last:
             iterator = self.iterator(epoch)
-            if position and not found:
+            if position and not epochs:
                 iterator.load_state_dict({"version": 2, "epoch": epoch, "iterations_in_epoch": position})
-            found.append(batches_of(iterator, True))
+            epochs.append(batches_of(iterator, True))
             assert self.dataset.epoch == iterator.epoch == epoch
             epoch = iterator.next_epoch_idx
-        return found
+        return epochs
 
 
 def batches_of(iterator: EpochBatchIterator, shuffle: bool) -> list[tuple]:
@@ -166,7 +166,7 @@ def test_a_resumed_training_has_the_batches_that_were_left(epoch, position, shar
     resumed = Process(epoch, **settings).epochs(4, position)
     assert resumed == [through[epoch - 1][position:], *through[epoch:]]
     if shard is None:
-        assert all(ids(found) == list(range(300)) for found in through)
+        assert all(ids(drawn) == list(range(300)) for drawn in through)
 
 
 def test_fairseq_alone_has_others():
@@ -208,14 +208,14 @@ def test_each_epoch_is_drawn_anew_by_workers(workers):
 
     batches = iterator()
     for epoch in (1, 2, 3):
-        found = sorted(itertools.chain.from_iterable(batches.next_epoch_itr()))
-        assert found == [100 * epoch + i for i in range(6)]
+        numbers = sorted(itertools.chain.from_iterable(batches.next_epoch_itr()))
+        assert numbers == [100 * epoch + i for i in range(6)]
     begun = next(batches.next_epoch_itr())
     resumed = iterator()
     resumed.dataset.set_epoch(4)  # as by FairseqTask.get_batch_iterator
     resumed.load_state_dict(batches.state_dict())
-    found = sorted([*begun, *itertools.chain.from_iterable(resumed.next_epoch_itr())])
-    assert found == [400 + i for i in range(6)]
+    numbers = sorted([*begun, *itertools.chain.from_iterable(resumed.next_epoch_itr())])
+    assert numbers == [400 + i for i in range(6)]
 
 
 # ----------------------------------------------------------------------------------- long sentences
@@ -260,8 +260,8 @@ def test_what_training_leaves_out_is_counted(caplog):
         assert ids(batch["id"] for batch in batches((13, 3)).next_epoch_itr()) == list(range(len(LENGTHS)))
         assert not caplog.records
         iterator = batches(ignore_invalid_inputs=True, subset="train")
-    found = ids(batch["id"] for batch in iterator.next_epoch_itr())
-    assert found == [number for number, length in enumerate(LENGTHS) if length < 9]
+    kept = ids(batch["id"] for batch in iterator.next_epoch_itr())
+    assert kept == [number for number, length in enumerate(LENGTHS) if length < 9]
     (record,) = caplog.records
     assert "lines 2 and 6 of train" in record.message and record.message.endswith("left out, 2 of 9")
     with pytest.raises(UserError, match="leaves no sentence"):

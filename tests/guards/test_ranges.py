@@ -53,9 +53,9 @@ def test_settings_that_fairseq_declares_nowhere_are_checked_too():
 
 
 def test_all_defaults_are_in_range():
-    registries = [each["dataclass_registry"] for each in REGISTRIES.values()]
+    registries = [registry["dataclass_registry"] for registry in REGISTRIES.values()]
     known = [MODEL_DATACLASS_REGISTRY, TASK_DATACLASS_REGISTRY, *registries]
-    declared = [kind() if isinstance(kind, type) else kind for each in known for kind in each.values()]
+    declared = [kind() if isinstance(kind, type) else kind for kinds in known for kind in kinds.values()]
     declared += filter(is_dataclass, vars(FairseqConfig()).values())
     assert len(declared) > 100
     for settings in declared:

@@ -60,12 +60,12 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
         checkpoint_utils.verify_checkpoint_directory(str(tmp_path / "file" / "new"))
 
 
-def in_a_fork(function, *given) -> int:
+def in_a_fork(function, *arguments) -> int:
     """The exit status of a process that calls a function: 3 for a UserError."""
     pid = os.fork()
     if not pid:
         try:
-            function(*given)
+            function(*arguments)
             os._exit(0)
         except UserError as error:
             os._exit(3 if "another run is training in" in str(error) else 4)
@@ -74,26 +74,26 @@ def in_a_fork(function, *given) -> int:
 
 def test_a_training_locks_its_folder(tmp_path):
     """As long as it lasts, even if one of its workers lives on, and in one process one after the other."""
-    begin, (one, two) = (
+    begin, (first, second) = (
         checkpoint_utils.verify_checkpoint_directory,
         map(str, (tmp_path / "a", tmp_path / "b")),
     )
-    for folder in (one, one, two):
+    for folder in (first, first, second):
         begin(folder)
         torn = Path(folder, "checkpoint_last.pt.0123.tmp")
         torn.write_text("of the training that writes now")
         assert in_a_fork(begin, folder) == 3 and torn.exists()
-    assert in_a_fork(begin, one) == 0
+    assert in_a_fork(begin, first) == 0
     worker_ends, end = os.pipe()
     training = os.fork()
     if not training:
-        begin(one)
+        begin(first)
         if not os.fork():  # a worker of it
             os.close(end)
             os.read(worker_ends, 1)
         os._exit(0)
     os.waitpid(training, 0)
-    assert in_a_fork(begin, one) == 0
+    assert in_a_fork(begin, first) == 0
     os.close(end), os.close(worker_ends)
     resuming._lock.close()
 

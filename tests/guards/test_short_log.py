@@ -32,13 +32,13 @@ def test_a_line_fits_a_terminal():
 
 
 def test_what_is_not_measured_is_left_out():
-    found = {"loss": 2.0, "num_updates": 7}
-    assert training_line("1", 0, found) == "update 7  epoch 1  loss 2"
-    line = training_line("1", 0, {**found, "alpha_decoder_self_mean": 1.5})
+    stats = {"loss": 2.0, "num_updates": 7}
+    assert training_line("1", 0, stats) == "update 7  epoch 1  loss 2"
+    line = training_line("1", 0, {**stats, "alpha_decoder_self_mean": 1.5})
     assert line == "update 7  epoch 1  loss 2  α - 1.50 -"
-    found = {"loss": 3.25, "ppl": 6.5, "bleu": 31.25, "best_bleu": 32.0, "num_updates": 7}
+    stats = {"loss": 3.25, "ppl": 6.5, "bleu": 31.25, "best_bleu": 32.0, "num_updates": 7}
     expected = "valid: update 7  epoch 1  loss 3.25  ppl 6.5  bleu 31.25  best bleu 32"
-    assert validation_line("1", "valid", found) == expected
+    assert validation_line("1", "valid", stats) == expected
 
 
 @pytest.fixture

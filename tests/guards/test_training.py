@@ -41,8 +41,8 @@ def test_a_tpu_is_taken_if_it_is_asked_for(flags):
 
 def test_checkpoints_have_all_settings_of_a_model():
     """Also those that a config leaves to their defaults, which fairseq fills in where it builds the model."""
-    given = {"_name": "adaptively_sparse_transformer_tiny", "encoder_layers": 2, "dropout": "0.3"}
-    cfg, seen = OmegaConf.create({"model": given}), []
+    settings = {"_name": "adaptively_sparse_transformer_tiny", "encoder_layers": 2, "dropout": "0.3"}
+    cfg, seen = OmegaConf.create({"model": settings}), []
     inner = lambda self, cfg, task, model: seen.append(cfg.model)  # noqa: E731
     training.keep_whole_settings(inner, None, cfg, None, None)
     model = OmegaConf.to_container(seen[0], enum_to_str=True)
@@ -105,14 +105,14 @@ def test_there_are_none_outside_torchrun_or_for_one_worker(torchrun, monkeypatch
 
 def joined(flags: str = "", arch: str = "adaptively_sparse_transformer", model: bool = True) -> FairseqConfig:
     """The settings with which fairseq-train, or a command without a model of its own, begins its work."""
-    found = []
+    configs = []
     cfg = convert_namespace_to_omegaconf(parse(f"{flags} --task translation --cpu", arch))
     if not model:
         cfg.model, cfg.distributed_training.distributed_world_size = None, 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(utils, "distributed_main", lambda device, main, cfg, kwargs: found.append(cfg))
-        utils.call_main(cfg, found.append)
-    return found[0]
+        patch.setattr(utils, "distributed_main", lambda device, main, cfg, kwargs: configs.append(cfg))
+        utils.call_main(cfg, configs.append)
+    return configs[0]
 
 
 @pytest.mark.usefixtures("torchrun", "no_gpu")
@@ -214,10 +214,10 @@ def optimizer(groups, of_params):
 def test_groups_of_parameters_with_and_without_settings():
     params, built = optimizer({"bert": 0.1, "default": 0.5}, ["bert", "alpha", None])
     built.step()
-    assert [each[0].item() for each in params] == pytest.approx([0.9, 0.5, 0.5])
+    assert [parameter[0].item() for parameter in params] == pytest.approx([0.9, 0.5, 0.5])
     others, built = optimizer({"bert": 0.1, "alpha": 0.2, "default": 0.5}, ["bert", "alpha", None])
     built.step()
-    assert [each[0].item() for each in others] == pytest.approx([0.9, 0.8, 0.5])
+    assert [parameter[0].item() for parameter in others] == pytest.approx([0.9, 0.8, 0.5])
     assert params[0][0].item() == pytest.approx(0.9), "of another optimizer"
 
 
@@ -226,7 +226,7 @@ def test_groups_of_parameters_with_and_without_settings():
 THAI, CHINESE, ENGLISH = "ฉันรักแมวดำ", "我喜欢黑色的小猫", "the dog sees a cat"
 
 
-def validated(code: str, words: Dictionary, reference, found, text: str = "", **settings):
+def validated(code: str, words: Dictionary, reference, hypothesis, text: str = "", **settings):
     """The BLEU of fairseq's translation task."""
     cfg = {"eval_bleu_remove_bpe": None, "eval_bleu_print_samples": False, "eval_tokenized_bleu": False}
     joined = SimpleNamespace(decode=lambda line: line if " " in text else line.replace(" ", ""))
@@ -234,7 +234,7 @@ def validated(code: str, words: Dictionary, reference, found, text: str = "", **
         tgt_dict=words,
         tokenizer=joined if text else None,
         cfg=SimpleNamespace(target_lang=code, **{**cfg, **settings}),
-        inference_step=lambda *_, **__: [[{"tokens": found}]],
+        inference_step=lambda *_, **__: [[{"tokens": hypothesis}]],
     )
     sample = {"target": reference[None], "net_input": {"src_tokens": reference[None]}}
     return TranslationTask._inference_with_bleu(task, SimpleNamespace(), sample, None)
@@ -292,15 +292,15 @@ def rows(dtype: torch.dtype):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_a_model_has_fairseqs_loss_and_gradients(parts, smoothing):
-    model, sample, found = build().float(), batch(), []
+    model, sample, results = build().float(), batch(), []
     inputs = {name: sample[name] for name in sample if name != "target"}
     for compute in (LabelSmoothedCrossEntropyCriterion.compute_loss, FAIRSEQS_OWN):
         model.zero_grad()
         loss, nll = compute(criterion(smoothing), model, model(**inputs), sample)
         loss.backward()
-        found.append([loss, nll, *(each.grad for each in model.parameters())])
-    assert found[0][0].grad_fn.name() == "SmoothedLossBackward"
-    for ours, theirs in zip(*found, strict=True):
+        results.append([loss, nll, *(parameter.grad for parameter in model.parameters())])
+    assert results[0][0].grad_fn.name() == "SmoothedLossBackward"
+    for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
@@ -310,9 +310,9 @@ def test_scores_of_every_precision_have_fairseqs_gradient_under_a_scale(parts, d
     scores, target = rows(dtype)
     log_p = torch.log_softmax(scores, -1, dtype=torch.float32)
     of_fairseq = label_smoothed_nll_loss(log_p, target, smoothing, ignore_index=PAD)
-    found = SmoothedLoss.apply(scores, target, smoothing, PAD)
-    torch.testing.assert_close(found, tuple(of_fairseq))
-    ours, theirs = (torch.autograd.grad(512 * each[0], scores)[0] for each in (found, of_fairseq))
+    losses = SmoothedLoss.apply(scores, target, smoothing, PAD)
+    torch.testing.assert_close(losses, tuple(of_fairseq))
+    ours, theirs = (torch.autograd.grad(512 * values[0], scores)[0] for values in (losses, of_fairseq))
     torch.testing.assert_close(ours, theirs)
     assert not ours[[0, 4, 9]].any() and ours[1:4].all()
 
@@ -320,9 +320,9 @@ def test_scores_of_every_precision_have_fairseqs_gradient_under_a_scale(parts, d
 def test_the_gradient_is_that_of_the_loss(parts):
     scores, target = rows(torch.float64)
     assert torch.autograd.gradcheck(lambda z: SmoothedLoss.apply(z, target, 0.1, PAD)[0], scores)
-    found = SmoothedLoss.apply(scores, target, 0.1, PAD)
+    losses = SmoothedLoss.apply(scores, target, 0.1, PAD)
     expected = label_smoothed_nll_loss(scores.log_softmax(-1), target, 0.1, ignore_index=PAD)
-    torch.testing.assert_close(found, tuple(expected), **MODEL_TOLERANCE)
+    torch.testing.assert_close(losses, tuple(expected), **MODEL_TOLERANCE)
     loss, nll = SmoothedLoss.apply(scores, torch.full_like(target, PAD), 0.1, PAD)
     assert loss == nll == 0 and not torch.autograd.grad(loss, scores)[0].any()
 

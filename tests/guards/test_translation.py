@@ -66,8 +66,11 @@ def search(table, beam, sentences=1, max_len=6, **options):
     return generator.generate([], sample)
 
 
-def found(hypotheses):
-    return [(each["tokens"].tolist(), math.exp(each["positional_scores"].sum())) for each in hypotheses]
+def scored(hypotheses):
+    return [
+        (hypothesis["tokens"].tolist(), math.exp(hypothesis["positional_scores"].sum()))
+        for hypothesis in hypotheses
+    ]
 
 
 @pytest.mark.parametrize("beam", (1, 2, 3, 10))
@@ -75,12 +78,12 @@ def test_finds_every_hypothesis_that_has_a_probability(beam):
     table = {(): {A: 0.75, B: 0.25}, (A,): {EOS: 0.5, C: 0.5}, (B,): {C: 1.0}}
     every = [([A, EOS], 0.375), ([A, C, EOS], 0.375), ([B, C, EOS], 0.25)]
     for hypotheses in search(table, beam, sentences=2, normalize_scores=False):
-        actual = found(hypotheses)
+        actual = scored(hypotheses)
         assert len(actual) == min(beam, 3)
         assert all(any(tokens == t and p == pytest.approx(q) for t, q in every) for tokens, p in actual)
         if beam >= 3:
             assert sorted(tokens for tokens, _ in actual) == sorted(tokens for tokens, _ in every)
-        scores = [each["score"].item() for each in hypotheses]
+        scores = [hypothesis["score"].item() for hypothesis in hypotheses]
         assert scores == sorted(scores, reverse=True)
 
 
@@ -114,7 +117,7 @@ def test_ordinary_searches_are_those_of_fairseq():
 def test_sampling_ends_where_no_token_has_a_probability():
     table = {(): {A: 0.5, B: 0.5}, (A,): {B: 1.0}, (B,): {EOS: 1.0}, (A, B): {B: 1.0}}
     sampled = search(table, 4, 30, 2, search_strategy=Sampling(WORDS))
-    tokens = {tuple(each["tokens"].tolist()) for hypotheses in sampled for each in hypotheses}
+    tokens = {tuple(hypothesis["tokens"].tolist()) for hypotheses in sampled for hypothesis in hypotheses}
     assert tokens <= {(A, B, EOS), (B, EOS)} and (B, EOS) in tokens
 
 
@@ -134,7 +137,7 @@ def test_symbols_that_would_repeat_an_ngram(size, length):
     rows, symbols = repeating(tokens, size)
     assert torch.equal(rows, rows.sort().values)
     assert [set(symbols[rows == row].tolist()) for row in range(12)] == [
-        slow(each, size) for each in tokens.tolist()
+        slow(sentence, size) for sentence in tokens.tolist()
     ]
 
 
@@ -182,8 +185,8 @@ def test_blank_sources_have_blank_translations(kind, left_pad):
     assert (float(empty["score"]), empty["positional_scores"].tolist()) == (0, [0])
     assert len(whole[1][0]["tokens"]) > 1, "the same row with a text"
     for row in (0, 2):
-        assert [each["tokens"].tolist() for each in blank[row]] == [
-            each["tokens"].tolist() for each in whole[row]
+        assert [hypothesis["tokens"].tolist() for hypothesis in blank[row]] == [
+            hypothesis["tokens"].tolist() for hypothesis in whole[row]
         ]
 
 

@@ -27,9 +27,9 @@ def test_statistics_are_those_of_the_analysis(name, tmp_path):
         if isinstance(module, torch.nn.Linear):
             module.weight.data *= 10
     file = tmp_path / "model.heads.json"
-    found = head_statistics(model, [inputs, {key: value[:2] for key, value in inputs.items()}], file)
-    assert json.loads(file.read_text()) == found and found["sentences"] == 5
-    assert list(dict.fromkeys(row["attention"] for row in found["heads"])) == KINDS[name]
+    statistics = head_statistics(model, [inputs, {key: value[:2] for key, value in inputs.items()}], file)
+    assert json.loads(file.read_text()) == statistics and statistics["sentences"] == 5
+    assert list(dict.fromkeys(row["attention"] for row in statistics["heads"])) == KINDS[name]
 
     outputs = model(**inputs, output_attentions=True)
     weights = (getattr(outputs, "encoder_attentions", None) or outputs.attentions)[1].double()
@@ -40,7 +40,7 @@ def test_statistics_are_those_of_the_analysis(name, tmp_path):
     weights = weights * possible[:, None]
     attended, pairs = measures.support(weights, possible)
     twice = torch.tensor([0, 1, 2, 0, 1])  # the sentences of both batches
-    row = found["heads"][6]
+    row = statistics["heads"][6]
     assert (row["layer"], row["head"]) == (1, 2)
     assert row["density"] == pytest.approx((attended[:, 2] / pairs)[twice].mean().item(), abs=1e-6)
     queries = possible.any(-1)
@@ -49,12 +49,12 @@ def test_statistics_are_those_of_the_analysis(name, tmp_path):
     keys = attended[:, 2][twice].sum() / queries[twice].sum()
     assert row["keys_per_query"] == pytest.approx(keys.item(), abs=1e-6)
     diversity = measures.diversity(weights)[twice][queries[twice]].mean().item()
-    assert found["layers"][1]["diversity"] == pytest.approx(diversity, abs=1e-6)
+    assert statistics["layers"][1]["diversity"] == pytest.approx(diversity, abs=1e-6)
     assert sum(row["density_histogram"]) == 5
 
     report = report_data([read_model("model", file)], 0)
-    assert summary(found).keys() == set(KINDS[name])
-    assert len(report["models"][0]["heads"]) == len(found["heads"])
+    assert summary(statistics).keys() == set(KINDS[name])
+    assert len(report["models"][0]["heads"]) == len(statistics["heads"])
 
 
 def test_padding_of_targets_is_left_out():

@@ -64,8 +64,8 @@ def test_no_mass_is_lost(dtype, size, share):
     assert (support.weights > 0).all() and support.certified.all()
     assert abs(float(support.weights.double().sum()) - 1) <= ROUNDING[dtype]
     expected = expected_bits(scores.double(), budget)
-    found = support.weights.double() @ support.choices.double()
-    torch.testing.assert_close(found, expected[0], rtol=0, atol=ROUNDING[dtype])
+    actual = support.weights.double() @ support.choices.double()
+    torch.testing.assert_close(actual, expected[0], rtol=0, atol=ROUNDING[dtype])
     assert support.choices.float().sum(1).max() <= (size if budget is None else budget)
 
 
@@ -82,7 +82,7 @@ def test_a_mean_that_a_budget_holds_at_its_bounds_has_no_gradient(budget):
     """λ is then exactly a score; the mean does not change near these scores."""
     scores = (4 * torch.randn(20, 5, dtype=torch.float64)).requires_grad_()
     function = torch.randn(20, 5, dtype=torch.float64)
-    (found,) = torch.autograd.grad((expected_bits(scores, budget) * function).sum(), scores)
+    (gradient,) = torch.autograd.grad((expected_bits(scores, budget) * function).sum(), scores)
     steps = 1e-5 * torch.eye(5, dtype=torch.float64)
     with torch.no_grad():
         values = [
@@ -90,8 +90,8 @@ def test_a_mean_that_a_budget_holds_at_its_bounds_has_no_gradient(budget):
             for step in steps
         ]
     expected = torch.stack([(up - down) / 2e-5 for up, down in values], dim=1)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
-    assert (found == 0).all(1).any()
+    torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-6)
+    assert (gradient == 0).all(1).any()
 
 
 @pytest.mark.parametrize("size, k", ((1, 1), (4, 1), (4, 5), (4, 16), (7, 2), (7, 16), (7, 200)))
@@ -103,10 +103,10 @@ def test_top_k_finds_the_best_vectors(size, k):
     best = values.sort(dim=1, descending=True).values[:, :k]
     for example in range(6):
         weights = entmax_oracle(best[example], 2.0)
-        found = support.batch == example
-        mine, order = support.weights[found].sort(descending=True)
+        own = support.batch == example
+        mine, order = support.weights[own].sort(descending=True)
         torch.testing.assert_close(mine, weights[weights > 0], rtol=0, atol=1e-12)
-        chosen = (support.choices[found][order] * scores[example]).sum(1)
+        chosen = (support.choices[own][order] * scores[example]).sum(1)
         torch.testing.assert_close(chosen, best[example, weights > 0], rtol=0, atol=1e-12)
     # certified where all 2^D vectors have the same distribution; then its gradient is the same too
     whole = entmax_oracle(values, 2.0)

@@ -42,12 +42,12 @@ def test_a_certified_top_k_is_the_whole_distribution(alpha, k):
     if k > 1:
         assert certified.any()
     values = torch.randn(12, dtype=torch.float64)
-    found, gradients = [], []
+    expectations, gradients = [], []
     for support in (capped, whole):
         expected = support.expectation(values[support.choices])[certified]
-        found.append(expected)
+        expectations.append(expected)
         gradients.append(torch.autograd.grad(expected.sum(), scores)[0])
-    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
+    torch.testing.assert_close(*expectations, rtol=0, atol=1e-12)
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-11)
 
 

@@ -50,9 +50,9 @@ def enumerated(family, scores, loss):
 
 UNBIASED = {
     "dense": dense,
-    "sfe": lambda *given: sfe(*given, baseline=baseline()),
+    "sfe": lambda *arguments: sfe(*arguments, baseline=baseline()),
     "sfe_plus": sfe_plus,
-    "nvil": lambda *given: nvil(*given, baseline=torch.full((DRAWS,), 0.3, dtype=torch.float64)),
+    "nvil": lambda *arguments: nvil(*arguments, baseline=torch.full((DRAWS,), 0.3, dtype=torch.float64)),
 }
 
 
@@ -153,12 +153,12 @@ def test_marginalise_gathers_each_input_by_example():
         return (weight[choices] * inputs).sum(1) * number
 
     number = torch.arange(3, dtype=torch.float64)
-    found = marginalise(loss, support, x, number)
+    losses = marginalise(loss, support, x, number)
     assert calls == [6]
     for example in range(3):
         pairs = zip(support.choices[support.batch == example], support.weights[support.batch == example])
         expected = sum(p * (weight[z] @ x[example]) * example for z, p in pairs)
-        torch.testing.assert_close(found[example], expected)
+        torch.testing.assert_close(losses[example], expected)
 
 
 def test_gradients_of_marginalised_losses():
@@ -167,17 +167,17 @@ def test_gradients_of_marginalised_losses():
     x = torch.randn(4, 3, dtype=torch.float64).requires_grad_()
 
     def expected(scores, weight, inputs):
-        return marginalise(lambda z, each: (weight[z] * each).sum(1).tanh(), sparsemax(scores), inputs)
+        return marginalise(lambda z, rows: (weight[z] * rows).sum(1).tanh(), sparsemax(scores), inputs)
 
     assert torch.autograd.gradcheck(expected, (support_of, table, x))
 
 
 ESTIMATORS = {
     "dense": dense,
-    "sfe": lambda *given: sfe(*given, baseline=RunningMean()),
+    "sfe": lambda *arguments: sfe(*arguments, baseline=RunningMean()),
     "sfe_plus": sfe_plus,
-    "nvil": lambda *given: nvil(*given, baseline=torch.zeros(4)),
-    "gumbel": lambda *given: gumbel(*given, temperature=1.0),
+    "nvil": lambda *arguments: nvil(*arguments, baseline=torch.zeros(4)),
+    "gumbel": lambda *arguments: gumbel(*arguments, temperature=1.0),
 }
 
 
@@ -190,7 +190,7 @@ def test_shapes_that_do_not_fit_are_named(estimator):
             ESTIMATORS[estimator](lambda z, x, shape=shape: torch.zeros(shape), family, x)
     for shape in ((1,), (), (5, 2)):
         with pytest.raises(ValueError, match=r"input 1 has shape .* but the distribution has 4 examples"):
-            ESTIMATORS[estimator](lambda *given: pytest.fail("called"), family, x, torch.zeros(shape))
+            ESTIMATORS[estimator](lambda *arguments: pytest.fail("called"), family, x, torch.zeros(shape))
     with pytest.raises(ValueError, match="the baseline must have one value for each of 4 examples"):
         nvil(lambda z: z.float(), family, baseline=torch.zeros(4, 1))
 

@@ -41,15 +41,15 @@ def test_values_and_gradients(size, dtype, tolerance):
     logits, weights, row, rows = problem(13, size, 4, dtype)
     row[:4] = torch.arange(4)  # no row is empty
     row = row.sort().values
-    found, expected = log_mixture(logits, weights, row, rows), oracle(logits, weights, row, rows)
-    assert found.dtype == dtype
-    torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
+    mixed, expected = log_mixture(logits, weights, row, rows), oracle(logits, weights, row, rows)
+    assert mixed.dtype == dtype
+    torch.testing.assert_close(mixed.double(), expected, rtol=tolerance, atol=tolerance)
     grad = torch.randn(rows, size, dtype=torch.float64)
-    ours = torch.autograd.grad(found, (logits, weights), grad.to(dtype))
+    ours = torch.autograd.grad(mixed, (logits, weights), grad.to(dtype))
     theirs = torch.autograd.grad(expected, (logits, weights), grad)
-    for one, other in zip(ours, theirs):
+    for actual, other in zip(ours, theirs):
         scale = max(1, float(other.abs().max()))
-        torch.testing.assert_close(one.double() / scale, other.double() / scale, rtol=0, atol=tolerance)
+        torch.testing.assert_close(actual.double() / scale, other.double() / scale, rtol=0, atol=tolerance)
 
 
 def test_gradients_where_a_row_is_empty():
@@ -67,9 +67,9 @@ def test_gradients_where_a_row_is_empty():
 def test_words_that_are_impossible_have_finite_gradients(dtype):
     logits = torch.tensor([[0.0, -500.0, 3.0], [200.0, -300.0, -INFINITY]], dtype=dtype, requires_grad=True)
     weights = torch.tensor([0.5, 0.5], dtype=dtype, requires_grad=True)
-    found = log_mixture(logits, weights, torch.tensor([0, 0]), 2)
-    assert found.dtype == torch.float32 and found.isfinite().all()
-    found[0].sum().backward()
+    mixed = log_mixture(logits, weights, torch.tensor([0, 0]), 2)
+    assert mixed.dtype == torch.float32 and mixed.isfinite().all()
+    mixed[0].sum().backward()
     assert logits.grad.dtype == weights.grad.dtype == dtype
     assert logits.grad.isfinite().all() and weights.grad.isfinite().all()
 
@@ -77,10 +77,10 @@ def test_words_that_are_impossible_have_finite_gradients(dtype):
 @pytest.mark.parametrize("bad", ([NAN, 0.0, 1.0], [INFINITY, 0.0, 1.0], [-INFINITY] * 3))
 def test_a_broken_row_is_nan_and_the_others_are_not(bad):
     logits = torch.tensor([[0.0, 1.0, 2.0], bad, [3.0, 1.0, 2.0]], requires_grad=True)
-    found = log_mixture(logits, torch.tensor([1.0, 0.5, 0.5]), torch.tensor([0, 1, 1]), 2)
-    torch.testing.assert_close(found[0], logits[0].log_softmax(0))
-    assert found[1].isnan().all()
-    found.sum().backward()
+    mixed = log_mixture(logits, torch.tensor([1.0, 0.5, 0.5]), torch.tensor([0, 1, 1]), 2)
+    torch.testing.assert_close(mixed[0], logits[0].log_softmax(0))
+    assert mixed[1].isnan().all()
+    mixed.sum().backward()
     assert logits.grad[0].isfinite().all() and logits.grad[1].isnan().all()
 
 
@@ -94,13 +94,13 @@ def test_weights_rows_and_logits_may_be_strided():
     expected = log_mixture(logits, weights, row, rows)
     grad = torch.randn_like(expected)
     theirs = torch.autograd.grad(expected, (logits, weights), grad)
-    given = [spread_out(each.detach()) for each in (logits, weights, row)]
-    assert not any(each.is_contiguous() for each in given)
-    strided = given[0].requires_grad_(), given[1].requires_grad_(), given[2]
-    found = log_mixture(*strided, rows)
-    assert torch.equal(found, expected)
-    for one, other in zip(torch.autograd.grad(found, strided[:2], spread_out(grad)), theirs):
-        assert torch.equal(one, other)
+    tensors = [spread_out(tensor.detach()) for tensor in (logits, weights, row)]
+    assert not any(tensor.is_contiguous() for tensor in tensors)
+    strided = tensors[0].requires_grad_(), tensors[1].requires_grad_(), tensors[2]
+    mixed = log_mixture(*strided, rows)
+    assert torch.equal(mixed, expected)
+    for actual, other in zip(torch.autograd.grad(mixed, strided[:2], spread_out(grad)), theirs):
+        assert torch.equal(actual, other)
 
 
 @pytest.mark.parametrize("dtype", (torch.uint8, torch.int8, torch.int16, torch.int32))
@@ -108,8 +108,8 @@ def test_rows_may_be_of_any_integers(dtype):
     """Also where the number of rows does not fit into their type, in which 256 would be 0."""
     for rows in (100, 256):
         logits, weights, row, _ = problem(6, 5, min(rows, 128))
-        found = log_mixture(logits, weights, row.to(dtype), rows)
-        assert torch.equal(found, log_mixture(logits, weights, row, rows))
+        mixed = log_mixture(logits, weights, row.to(dtype), rows)
+        assert torch.equal(mixed, log_mixture(logits, weights, row, rows))
         if rows == 100:
             row[-1] = 120
             with pytest.raises(ValueError, match="row must ascend from 0 to 99"):
@@ -159,7 +159,7 @@ def test_a_second_derivative_is_never_zero_in_silence():
 ROW = torch.tensor([0, 0, 1, 3, 3])
 
 
-def given():
+def logits_and_weights():
     return torch.randn(5, 7, dtype=torch.float64), 0.1 + torch.rand(5, dtype=torch.float64)
 
 
@@ -172,7 +172,7 @@ def squared(logits, weights):
 
 
 def test_are_what_torch_expects():
-    logits, weights = (each.requires_grad_() for each in given())
+    logits, weights = (tensor.requires_grad_() for tensor in logits_and_weights())
     opcheck(mixture.log_mixture_operator, (logits, weights, ROW, 4))
     _, mixed, pairs = mixture.log_mixture_operator(logits, weights, ROW, 4)
     kept = (logits.detach(), weights.detach(), ROW, mixed, pairs, torch.randn(4, 7, dtype=torch.float64))
@@ -185,7 +185,7 @@ def test_are_what_torch_expects():
 def test_compiles_without_breaks():
     torch._dynamo.reset()
     compiled = torch.compile(log_mixture, fullgraph=True, dynamic=True, backend="aot_eager")
-    logits, weights = given()
+    logits, weights = logits_and_weights()
     for n in (5, 4):
         assert torch.equal(
             compiled(logits[:n], weights[:n], ROW[:n], 4), log_mixture(logits[:n], weights[:n], ROW[:n], 4)
@@ -195,16 +195,16 @@ def test_compiles_without_breaks():
 
 
 def test_transforms():
-    leaves = [each.requires_grad_() for each in given()]
-    found = torch.func.grad(squared, (0, 1))(*(each.detach() for each in leaves))
-    torch.testing.assert_close(found, torch.autograd.grad(squared(*leaves), leaves))
-    logits, weights = (torch.stack((each.detach(), 2 * each.detach())) for each in leaves)
-    found = torch.vmap(lambda z, w: log_mixture(z, w, ROW, 4))(logits, weights)
-    assert torch.equal(found[1], log_mixture(logits[1], weights[1], ROW, 4))
-    found, expected = (
+    leaves = [tensor.requires_grad_() for tensor in logits_and_weights()]
+    grads = torch.func.grad(squared, (0, 1))(*(leaf.detach() for leaf in leaves))
+    torch.testing.assert_close(grads, torch.autograd.grad(squared(*leaves), leaves))
+    logits, weights = (torch.stack((leaf.detach(), 2 * leaf.detach())) for leaf in leaves)
+    mixed = torch.vmap(lambda z, w: log_mixture(z, w, ROW, 4))(logits, weights)
+    assert torch.equal(mixed[1], log_mixture(logits[1], weights[1], ROW, 4))
+    actual, expected = (
         torch.autograd.functional.jacobian(squares, (logits[1], weights[1]), vectorize=at_once)
         for at_once in (True, False)
     )
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(actual, expected)
     with pytest.raises(RuntimeError, match="twice"):
         torch.func.grad(lambda z: torch.func.grad(squared)(z, weights[0]).square().sum())(logits[0])

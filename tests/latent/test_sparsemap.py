@@ -58,7 +58,7 @@ def test_gradients_with_the_support_held():
         support = sparsemap(scores.requires_grad_(), chain, chain.transitions)
         direction = torch.randn_like(scores)
         near = [sparsemap(scores.detach() + h * direction, chain, chain.transitions) for h in (1e-6, -1e-6)]
-        if any(not torch.equal(each.choices, support.choices) for each in near):
+        if any(not torch.equal(neighbour.choices, support.choices) for neighbour in near):
             continue
         expected = (near[0].weights - near[1].weights) / 2e-6
         function = torch.randn_like(expected)

@@ -58,20 +58,20 @@ def test_fused_is_refused_without_fused_kernels(monkeypatch):
     "flags", ("", "--checkpoint-activations", "--offload-activations", "--cross-self-attention")
 )
 def test_the_decoder_passes_the_causal_mask(flags, monkeypatch):
-    sample, given = batch(), []
+    sample, calls = batch(), []
     model = build(f"--attention-backend dense {flags}").train()
     compute = Entmax.forward
 
     def kept(self, inputs, backend):
-        given.append(inputs)
+        calls.append(inputs)
         return compute(self, inputs, backend)
 
     monkeypatch.setattr(Entmax, "forward", kept)
     value = loss(model, sample)
     value.backward()
-    decoder = [(each.causal, each.attn_mask is None) for each in given][2:6:2]
+    decoder = [(call.causal, call.attn_mask is None) for call in calls][2:6:2]
     assert decoder == ([(False, False)] if flags == "--cross-self-attention" else [(True, True)]) * 2
-    assert all((each.causal, each.attn_mask) == (False, None) for each in given[:2])
+    assert all((call.causal, call.attn_mask) == (False, None) for call in calls[:2])
     gradients = [parameter.grad.clone() for parameter in model.parameters()]
     monkeypatch.setattr(
         type(model.decoder), "buffered_future_mask", TransformerDecoderBase.buffered_future_mask

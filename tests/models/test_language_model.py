@@ -32,12 +32,12 @@ def test_learns_an_alpha_per_head_and_is_causal():
     values = model.alpha_values()
     assert list(values) == ["decoder_self"]
     assert [len(layer) for layer in values["decoder_self"]] == [4, 4]
-    given = tokens()
-    changed = given.clone()
+    original = tokens()
+    changed = original.clone()
     changed[:, 5:] = 7
-    before, after = model(given)[0], model(changed)[0]
+    before, after = model(original)[0], model(changed)[0]
     torch.testing.assert_close(after[:, :5], before[:, :5], **MODEL_TOLERANCE)
     assert not torch.allclose(after[:, 5:], before[:, 5:])
     model.train()
-    model(given)[0].logsumexp(-1).sum().backward()
+    model(original)[0].logsumexp(-1).sum().backward()
     assert all(torch.isfinite(layer.self_attn.alpha.a.grad).all() for layer in model.decoder.layers)

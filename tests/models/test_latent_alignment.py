@@ -15,17 +15,17 @@ def outputs(model, sample):
 
 def test_the_output_is_unchanged_by_log_softmax():
     model, sample = build(FLAGS).eval(), batch()
-    found, extra = outputs(model, sample)
-    torch.testing.assert_close(found.log_softmax(2), found, rtol=0, atol=1e-12)
+    log_p, extra = outputs(model, sample)
+    torch.testing.assert_close(log_p.log_softmax(2), log_p, rtol=0, atol=1e-12)
     attention = extra["attn"][0]
     assert attention.shape == (3, 6, 7)
     padding = sample["src_tokens"] == model.encoder.padding_idx
     assert (attention[padding[:, None].expand_as(attention)] == 0).all()
-    features, _ = model(**given(sample), features_only=True)
+    features, _ = model(**inputs(sample), features_only=True)
     assert features.shape == (3, 6, 16)
 
 
-def given(sample):
+def inputs(sample):
     return {name: sample[name] for name in ("src_tokens", "src_lengths", "prev_output_tokens")}
 
 
@@ -34,7 +34,7 @@ def test_beam_search_scores_are_those_of_the_model():
     model, sample = build(FLAGS).eval(), batch()
     search = SequenceGenerator([model], dictionary(), beam_size=3, max_len_b=8, normalize_scores=False)
     with torch.no_grad():
-        for row, hypotheses in enumerate(search.generate([model], {"net_input": given(sample)})):
+        for row, hypotheses in enumerate(search.generate([model], {"net_input": inputs(sample)})):
             source = sample["src_tokens"][row : row + 1, -sample["src_lengths"][row] :]
             for hypothesis in hypotheses:
                 tokens = hypothesis["tokens"].unsqueeze(0)

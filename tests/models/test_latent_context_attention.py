@@ -56,13 +56,13 @@ def slow(module, state, source, padding, vocabulary):
 
 
 def test_the_sum_over_all_positions():
-    module, given = made(), inputs()
-    expected, prior = slow(module, *given)
-    found, attention = module(*given)
-    torch.testing.assert_close(found, expected, **MODEL_TOLERANCE)
+    module, arguments = made(), inputs()
+    expected, prior = slow(module, *arguments)
+    log_p, attention = module(*arguments)
+    torch.testing.assert_close(log_p, expected, **MODEL_TOLERANCE)
     torch.testing.assert_close(attention, prior, **MODEL_TOLERANCE)
     assert (prior == 0).any() and (prior > 0).sum() > B * T
-    torch.testing.assert_close(found.logsumexp(2), torch.zeros(B, T).double(), rtol=0, atol=1e-12)
+    torch.testing.assert_close(log_p.logsumexp(2), torch.zeros(B, T).double(), rtol=0, atol=1e-12)
 
 
 def test_gradients():
@@ -70,8 +70,8 @@ def test_gradients():
     state, source, padding, vocabulary = inputs()
     chosen = torch.randint(V, (B, T, 1))
 
-    def likelihood(*given):
-        return module(given[0], given[1], padding, given[2])[0].gather(2, chosen)
+    def likelihood(*leaves):
+        return module(leaves[0], leaves[1], padding, leaves[2])[0].gather(2, chosen)
 
     assert torch.autograd.gradcheck(likelihood, (state, source, vocabulary))
     likelihood(state, source, vocabulary).sum().backward()
@@ -79,13 +79,13 @@ def test_gradients():
 
 
 def test_top_k_is_certified_where_it_is_the_whole_sum():
-    module, given = made(), inputs()
-    whole, prior = module(*given)
+    module, arguments = made(), inputs()
+    whole, prior = module(*arguments)
     for k in range(1, S):
         module.top_k = k
         module.train()
         module.dropout_module.p = 0.0
-        capped, attention = module(*given)
+        capped, attention = module(*arguments)
         certified = (prior > 0).sum(2) < k
         torch.testing.assert_close(capped[certified], whole[certified], **MODEL_TOLERANCE)
         assert module.certified == certified.float().mean()
@@ -94,16 +94,16 @@ def test_top_k_is_certified_where_it_is_the_whole_sum():
         torch.testing.assert_close(capped.logsumexp(2), torch.zeros(B, T).double(), rtol=0, atol=1e-12)
     assert certified.any()
     module.top_k = S
-    module(*given)
+    module(*arguments)
     assert module.certified == 1
 
 
 def test_the_posterior_is_bayes():
-    module, given = made(), inputs()
-    state, source, _, vocabulary = given
+    module, arguments = made(), inputs()
+    state, source, _, vocabulary = arguments
     target = torch.randint(V, (B, T))
-    found = module.posterior(*given, target)
-    _, prior = slow(module, *given)
+    posterior = module.posterior(*arguments, target)
+    _, prior = slow(module, *arguments)
     for b in range(B):
         for t in range(T):
             p = [
@@ -111,17 +111,17 @@ def test_the_posterior_is_bayes():
                 for a in range(S)
             ]
             joint = prior[b, t] * torch.stack(p)
-            torch.testing.assert_close(found[b, t], joint / joint.sum(), **MODEL_TOLERANCE)
+            torch.testing.assert_close(posterior[b, t], joint / joint.sum(), **MODEL_TOLERANCE)
 
 
 def test_soft_attention_reads_the_mean_position():
-    module, given = made(top_k=2, soft=True), inputs()
-    state, source, padding, vocabulary = given
+    module, arguments = made(top_k=2, soft=True), inputs()
+    state, source, padding, vocabulary = arguments
     prior = entmax_oracle(scores_of(module, state, source, padding), 1.5)
     context = torch.einsum("bts,sbf->btf", prior, module.source_proj(source))
-    found, attention = module(*given)
+    scores, attention = module(*arguments)
     torch.testing.assert_close(attention, prior, **MODEL_TOLERANCE)  # not capped
     for b in range(B):
         for t in range(T):
             expected = word(module, state[b, t], context[b, t], vocabulary)
-            torch.testing.assert_close(found[b, t].log_softmax(0), expected, **MODEL_TOLERANCE)
+            torch.testing.assert_close(scores[b, t].log_softmax(0), expected, **MODEL_TOLERANCE)

@@ -16,7 +16,7 @@ def test_visible_keys(kind, padded):
     hidden = torch.rand(queries, keys) < 0.4
     mask = {"bool": hidden, "float": torch.zeros(5, 5).masked_fill(hidden, -math.inf)}.get(kind.split()[-1])
     causal = kind.startswith("causal")
-    found = visible_keys(padding, mask, causal, queries, torch.zeros(2, 1, keys, 3)).expand(2, queries)
+    counts = visible_keys(padding, mask, causal, queries, torch.zeros(2, 1, keys, 3)).expand(2, queries)
     for b in range(2):
         for t in range(queries):
             seen = sum(
@@ -25,7 +25,7 @@ def test_visible_keys(kind, padded):
                 and not (mask is not None and bool(hidden[t, s]))
                 for s in range(keys)
             )
-            assert found[b, t] == seen
+            assert counts[b, t] == seen
 
 
 def test_equals_its_formula():
@@ -33,14 +33,14 @@ def test_equals_its_formula():
     query = torch.randn(3, 2, 4, 5, dtype=torch.float64)
     inputs = torch.randn(4, 3, 6, dtype=torch.float64)
     keys = torch.tensor([[1.0, 2.0, 3.0, 50.0]]).expand(3, 4)
-    found = scaling(query, inputs, keys)
+    scaled = scaling(query, inputs, keys)
     for b in range(3):
         for h in range(2):
             for t in range(4):
                 beta = math.log1p(math.exp(float(scaling.beta.weight[h] @ inputs[t, b])))
                 gamma = 2 * math.tanh(float(scaling.gamma.weight[h] @ inputs[t, b]))
                 factor = 1 + beta * math.log(max(2.0, float(keys[b, t]))) ** gamma
-                torch.testing.assert_close(found[b, h, t], factor * query[b, h, t], rtol=1e-6, atol=1e-9)
+                torch.testing.assert_close(scaled[b, h, t], factor * query[b, h, t], rtol=1e-6, atol=1e-9)
 
 
 def test_sentences_of_several_hypotheses():

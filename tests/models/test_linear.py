@@ -27,12 +27,12 @@ def test_outputs_and_gradients(shape, bias):
     x = torch.randn(shape)
     results = []
     for layer in (ours, theirs):
-        given = x.clone().requires_grad_()
-        output = layer(given.transpose(0, -2) if len(shape) > 2 else given)  # rows need not be contiguous
+        leaf = x.clone().requires_grad_()
+        output = layer(leaf.transpose(0, -2) if len(shape) > 2 else leaf)  # rows need not be contiguous
         (output * torch.arange(33.0)).cos().sum().backward()
-        results.append([output, given.grad, *(parameter.grad for parameter in layer.parameters())])
-    for one, other in zip(*results):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+        results.append([output, leaf.grad, *(parameter.grad for parameter in layer.parameters())])
+    for actual, expected in zip(*results):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_it_is_used_where_it_fits(monkeypatch):
@@ -67,7 +67,7 @@ def test_parameters_and_hooks_stay():
     module[0].register_forward_pre_hook(lambda *_: calls.append(1))
     parameters = dict(module.named_parameters())
     use_onednn(module)
-    assert [type(each) for each in (module[0], module[1][0])] == [Linear, Linear]
+    assert [type(layer) for layer in (module[0], module[1][0])] == [Linear, Linear]
     assert all(parameter is parameters[name] for name, parameter in module.named_parameters())
     module(torch.ones(3, 2))
     assert calls == [1]
@@ -83,10 +83,10 @@ def test_the_whole_model_has_them():
 def test_second_derivatives():
     theirs = nn.Linear(5, 7)
     ours = use_onednn(copy.deepcopy(theirs))
-    x, found = torch.randn(3, 4, 5), []
+    x, results = torch.randn(3, 4, 5), []
     for layer in (ours, theirs):
-        given = [x.clone().requires_grad_(), *layer.parameters()]
-        slopes = torch.autograd.grad(layer(given[0]).cos().sum(), given, create_graph=True)
-        found.append(torch.autograd.grad(sum(slope.square().sum() for slope in slopes), given))
-    for one, other in zip(*found):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+        leaves = [x.clone().requires_grad_(), *layer.parameters()]
+        slopes = torch.autograd.grad(layer(leaves[0]).cos().sum(), leaves, create_graph=True)
+        results.append(torch.autograd.grad(sum(slope.square().sum() for slope in slopes), leaves))
+    for actual, expected in zip(*results):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)

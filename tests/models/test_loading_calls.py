@@ -24,7 +24,7 @@ OFTEN = {  # one per kind of model; the others differ in their default sizes, an
 }
 
 
-def each(architectures: list[str], often: str) -> list:
+def cases(architectures: list[str], often: str) -> list:
     """All but ``often`` by night."""
     return [pytest.param(arch, marks=[] if arch == often else pytest.mark.nightly) for arch in architectures]
 
@@ -92,9 +92,9 @@ def test_every_model_is_loaded_with_its_parameters(arch, by_hydra, made, data):
     overrides = {"data": str(data)}
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], overrides)
     (same,), _ = checkpoint_utils.load_model_ensemble([str(path)], overrides)
-    for found in (model.state_dict(), same.state_dict()):
+    for state in (model.state_dict(), same.state_dict()):
         assert all(
-            torch.equal(found[name], value) for name, value in saved.items() if "_float_tensor" not in name
+            torch.equal(state[name], value) for name, value in saved.items() if "_float_tensor" not in name
         )
     task.load_dataset("valid")
     assert len(task.dataset("valid")) > 0
@@ -103,9 +103,9 @@ def test_every_model_is_loaded_with_its_parameters(arch, by_hydra, made, data):
 @pytest.mark.parametrize(("arch", "by_hydra"), each_way(TRANSLATORS))
 def test_translators_translate(arch, by_hydra, made, data):
     model = loaded(arch, made(arch, by_hydra), data)
-    one, many = model.translate(SENTENCE, **SHORT), model.translate([SENTENCE, SENTENCE], **SHORT)
-    assert isinstance(one, str) and many == [one, one]
-    assert model.sample([SENTENCE], **SHORT) == [one]
+    translation, many = model.translate(SENTENCE, **SHORT), model.translate([SENTENCE, SENTENCE], **SHORT)
+    assert isinstance(translation, str) and many == [translation, translation]
+    assert model.sample([SENTENCE], **SHORT) == [translation]
     assert model.decode(model.encode(SENTENCE)) == SENTENCE
     assert len(model.generate(model.encode(SENTENCE), **SHORT)) == 2
 
@@ -115,8 +115,8 @@ def test_language_models_continue_and_score(arch, by_hydra, made, data):
     model = loaded(arch, made(arch, by_hydra), data)
     assert model.sample("▁word1", beam=2, max_len_b=6).startswith("▁word1")
     words = model.encode(SENTENCE)[:-1]
-    given = torch.cat([torch.tensor([model.tgt_dict.eos()]), words[:-1]])  # what each word is predicted from
-    output = model.models[0](given[None])
+    prefix = torch.cat([torch.tensor([model.tgt_dict.eos()]), words[:-1]])  # what each word is predicted from
+    output = model.models[0](prefix[None])
     log_p = model.models[0].get_normalized_probs(output, log_probs=True)[0]
     scores = model.score(SENTENCE)["positional_scores"]
     assert torch.allclose(scores, log_p.gather(1, words[:, None]).squeeze(1), atol=1e-5)
@@ -124,7 +124,7 @@ def test_language_models_continue_and_score(arch, by_hydra, made, data):
     assert model.decode(model.encode(SENTENCE)) == SENTENCE
 
 
-@pytest.mark.parametrize("arch", each(TRANSLATORS, "adaptively_sparse_post_editor"))
+@pytest.mark.parametrize("arch", cases(TRANSLATORS, "adaptively_sparse_post_editor"))
 def test_commands_of_translators(arch, made, data, validated):
     path = made(arch)
     flags = ["--path", path, "--beam", "2", "--max-len-b", "8", "--source-lang", "de", "--target-lang", "en"]
@@ -134,7 +134,7 @@ def test_commands_of_translators(arch, made, data, validated):
     assert 0 < validated(path, "translation") < 100
 
 
-@pytest.mark.parametrize("arch", each(LANGUAGE_MODELS, "adaptively_sparse_transformer_lm"))
+@pytest.mark.parametrize("arch", cases(LANGUAGE_MODELS, "adaptively_sparse_transformer_lm"))
 def test_commands_of_language_models(arch, made, data, caplog):
     path, sentences = made(arch), ["--sample-break-mode", "eos", "--tokens-per-sample", "64"]
     here("eval_lm", data, "--path", path, "--gen-subset", "valid", *sentences)
@@ -144,7 +144,7 @@ def test_commands_of_language_models(arch, made, data, caplog):
     assert "H-0" in here("generate", data, *beside)
 
 
-@pytest.mark.parametrize("arch", each(MASKED, "adaptively_sparse_masked_lm"))
+@pytest.mark.parametrize("arch", cases(MASKED, "adaptively_sparse_masked_lm"))
 def test_commands_of_masked_language_models(arch, made, validated):
     sentences = ["--sample-break-mode", "eos", "--tokens-per-sample", "40"]
     assert 0 < validated(made(arch), "masked_lm", *sentences) < 100

@@ -62,13 +62,13 @@ def padding_mask(side, keys):
     return mask
 
 
-def with_gradients(attention, query, key, value, **given):
+def with_gradients(attention, query, key, value, **options):
     """Output, weights, and the gradients of distinct inputs and of all parameters."""
     leaves = {}
     for x in (query, key, value):
         leaves.setdefault(id(x), x.clone().requires_grad_())
     attention.zero_grad()
-    output, weights = attention(*(leaves[id(x)] for x in (query, key, value)), **given)
+    output, weights = attention(*(leaves[id(x)] for x in (query, key, value)), **options)
     torch.manual_seed(3)
     total = (output * torch.randn_like(output)).sum()
     if weights is not None:
@@ -109,16 +109,17 @@ def test_equals_stock(case):
     ours, stock = pair(kind)
     stock.skip_embed_dim_check = path == "fairseq"  # selects the implementation
     query, key, value = inputs(kind)
-    given = {"need_weights": need_weights}
+    options = {"need_weights": need_weights}
     if side is not None:
-        given["key_padding_mask"] = padding_mask(side, key.size(0))
+        options["key_padding_mask"] = padding_mask(side, key.size(0))
     if masked:
         mask = torch.randn(query.size(0), key.size(0), dtype=torch.float64)
         hidden = torch.rand(mask.shape) < 0.3
         hidden[:, 0] = hidden[:, -1] = False  # leaves every query a key despite padding
-        given["attn_mask"] = mask.masked_fill(hidden, -INF)
+        options["attn_mask"] = mask.masked_fill(hidden, -INF)
     assert_same(
-        with_gradients(ours, query, key, value, **given), with_gradients(stock, query, key, value, **given)
+        with_gradients(ours, query, key, value, **options),
+        with_gradients(stock, query, key, value, **options),
     )
 
 
@@ -128,13 +129,13 @@ def test_head_weights_equal_stock(kind):
     stock.skip_embed_dim_check = True
     query, key, value = inputs(kind)
     mask = torch.randn(query.size(0), key.size(0), dtype=torch.float64)
-    given = {"attn_mask": mask, "key_padding_mask": padding_mask("left", key.size(0))}
-    output, weights = ours(query, key, value, need_head_weights=True, **given)
-    expected, expected_weights = stock(query, key, value, need_head_weights=True, **given)
+    options = {"attn_mask": mask, "key_padding_mask": padding_mask("left", key.size(0))}
+    output, weights = ours(query, key, value, need_head_weights=True, **options)
+    expected, expected_weights = stock(query, key, value, need_head_weights=True, **options)
     torch.testing.assert_close(output, expected, **CLOSE)
     assert weights.dtype == torch.float32
     torch.testing.assert_close(weights, expected_weights.float(), rtol=0, atol=1e-6)
-    mean = ours(query, key, value, need_weights=True, **given)[1]
+    mean = ours(query, key, value, need_weights=True, **options)[1]
     torch.testing.assert_close(mean, weights.mean(0))
 
 
@@ -170,10 +171,10 @@ def test_the_causal_mask_equals_a_triangular_mask():
     query, _, _ = inputs("self")
     padding = padding_mask("left", 5)
     triangle = torch.full((5, 5), -INF, dtype=torch.float64).triu(1)
-    for given in ({"key_padding_mask": padding}, {"need_head_weights": True}):
-        found = attention(query, query, query, attn_mask=causal_mask(query), **given)
-        expected = attention(query, query, query, attn_mask=triangle, **given)
-        torch.testing.assert_close(found, expected, **CLOSE)
+    for options in ({"key_padding_mask": padding}, {"need_head_weights": True}):
+        actual = attention(query, query, query, attn_mask=causal_mask(query), **options)
+        expected = attention(query, query, query, attn_mask=triangle, **options)
+        torch.testing.assert_close(actual, expected, **CLOSE)
     masks = ({"attn_mask": mask} for mask in (causal_mask(query), triangle))
     assert_same(*(with_gradients(attention, query, query, query, **mask) for mask in masks))
 
@@ -263,22 +264,22 @@ def test_beam_folding_changes_nothing(case):
     padding = None if side is None else padding_mask(side, 6)
     repeated_padding = None if padding is None else padding.repeat_interleave(BEAM, dim=0)
 
-    def attend(key, padding, **given):
-        return attention(query, key, key, key_padding_mask=padding, **given)
+    def attend(key, padding, **options):
+        return attention(query, key, key, key_padding_mask=padding, **options)
 
     expected = attend(repeated, repeated_padding, need_head_weights=True)
     attention.set_beam_size(BEAM)
     # "once": the keys are already given once per sentence
-    given = (key, padding) if once else (repeated, repeated_padding)
+    source = (key, padding) if once else (repeated, repeated_padding)
     state = {}
     for call in (
-        attend(*given, need_head_weights=True),
-        attend(*given, need_head_weights=True, incremental_state=state, static_kv=True),
+        attend(*source, need_head_weights=True),
+        attend(*source, need_head_weights=True, incremental_state=state, static_kv=True),
         attend(None, None, need_head_weights=True, incremental_state=state, static_kv=True),
     ):
         torch.testing.assert_close(call[0], expected[0], **CLOSE)
         torch.testing.assert_close(call[1], expected[1])
-    torch.testing.assert_close(attend(*given)[1], expected[1].mean(0))
+    torch.testing.assert_close(attend(*source)[1], expected[1].mean(0))
     (saved,) = state.values()
     assert saved["prev_key"].size(0) == BATCH
 

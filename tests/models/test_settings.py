@@ -59,13 +59,13 @@ def test_without_flags_all_is_the_paper_s():
 def test_each_flag_for_all_and_for_each_type(field):
     needed = [name for name in (field, COMPANIONS.get(field)) if name]
 
-    def given(prefix=""):
+    def flags(prefix=""):
         return " ".join(f"{flag(name, prefix)} {VALUES[name]}" for name in needed)
 
-    for config in configs(given()).values():
+    for config in configs(flags()).values():
         assert getattr(config, field) == VALUES[field]
     chosen = ATTENTION_TYPES[len(field) % 3]
-    for attention_type, config in configs(given(chosen + "_")).items():
+    for attention_type, config in configs(flags(chosen + "_")).items():
         default = getattr(AlphaConfig(), field)
         assert getattr(config, field) == (VALUES[field] if attention_type == chosen else default)
 
@@ -127,8 +127,8 @@ def test_sizes(arch):
 def test_the_paper_s_model_is_base_with_pre_norm():
     model = settings()
     assert model.encoder_normalize_before and model.decoder_normalize_before
-    given = settings("--encoder-normalize-before")  # a flag never turns off what a size turns on
-    assert given.encoder_normalize_before
+    flagged = settings("--encoder-normalize-before")  # a flag never turns off what a size turns on
+    assert flagged.encoder_normalize_before
 
 
 def test_the_decoder_is_as_wide_as_the_encoder_unless_it_is_said():
@@ -151,9 +151,9 @@ def test_a_config_and_flags_build_the_same_model():
     flags = "--encoder-layers 2 --encoder-embed-dim 16 --decoder-self-fixed-alpha 1.5"
     args = parse(f"{flags} --share-decoder-input-output-embed", OURS + "_tiny")
     states = []
-    for given in (node, args):
+    for config in (node, args):
         torch.manual_seed(3)
-        states.append(models.build_model(given, translation_task()).state_dict())
+        states.append(models.build_model(config, translation_task()).state_dict())
     assert states[0].keys() == states[1].keys()
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 

@@ -42,15 +42,15 @@ def untrained(arch: str, task: str, data: Path) -> tuple[dict, set[str], dict]:
     torch.manual_seed(1)
     cfg = convert_namespace_to_omegaconf(args)
     model = tasks.setup_task(cfg.task).build_model(cfg.model)
-    given = {word[2:].replace("-", "_") for word in words if word.startswith("--")}
-    return OmegaConf.to_container(cfg, resolve=True, enum_to_str=True), given - {"task"}, model.state_dict()
+    names = {word[2:].replace("-", "_") for word in words if word.startswith("--")}
+    return OmegaConf.to_container(cfg, resolve=True, enum_to_str=True), names - {"task"}, model.state_dict()
 
 
 def make_checkpoint(path: Path, arch: str, task: str, data: Path, by_hydra: bool) -> None:
     """Write a checkpoint of an untrained model, whose settings name ``data`` and other files."""
-    settings, given, model = untrained(arch, task, data)
+    settings, names, model = untrained(arch, task, data)
     if by_hydra and isinstance(settings["model"], Namespace):
-        kept = {name: value for name, value in vars(settings["model"]).items() if name in given}
+        kept = {name: value for name, value in vars(settings["model"]).items() if name in names}
         settings = {**settings, "model": {"_name": arch, **kept}}
     torch.save(
         {

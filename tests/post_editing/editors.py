@@ -33,11 +33,11 @@ def task(source: Dictionary | None = None, target: Dictionary | None = None) -> 
     )
 
 
-def build(flags: str = "", arch: str = ARCH, seed: int = 1, given=None):
+def build(flags: str = "", arch: str = ARCH, seed: int = 1, own_task=None):
     """A small float64 model, initialised from the seed."""
     args = parse(f"{SMALL} {flags}", arch)
     torch.manual_seed(seed)
-    model = models.build_model(args, given or task()).double()
+    model = models.build_model(args, own_task or task()).double()
     for module in model.modules():
         if hasattr(module, "activation_fn"):
             module.activation_fn = functional.gelu  # fairseq's own rounds to float32
@@ -97,8 +97,8 @@ def oracle_logits(model, sample: dict[str, Tensor], heads: int = 4, drop: bool =
         places = [*range(boundary + 1), *range(len(source) - boundary - 1)]
         kinds = [0] * (boundary + 1) + [1] * (len(source) - boundary - 1)
         if drop:
-            for each in (source, places, kinds):
-                del each[boundary]
+            for sequence in (source, places, kinds):
+                del sequence[boundary]
         x = _embedded(p, "encoder", source, places, kinds)
         for i in range(2):
             x = _sublayer(p, f"encoder.layers.{i}", "self_attn", x, x, heads)
@@ -133,8 +133,8 @@ def _linear(p, name: str, x: Tensor) -> Tensor:
 
 def _sublayer(p, layer: str, name: str, x: Tensor, keys: Tensor, heads: int, causal: bool = False) -> Tensor:
     q, k, v = (
-        _linear(p, f"{layer}.{name}.{kind}_proj", each).unflatten(-1, (heads, -1)).transpose(0, 1)
-        for kind, each in (("q", x), ("k", keys), ("v", keys))
+        _linear(p, f"{layer}.{name}.{kind}_proj", inputs).unflatten(-1, (heads, -1)).transpose(0, 1)
+        for kind, inputs in (("q", x), ("k", keys), ("v", keys))
     )
     scores = q @ k.transpose(1, 2) / q.size(-1) ** 0.5
     if causal:

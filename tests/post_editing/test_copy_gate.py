@@ -34,9 +34,9 @@ def padded(rows, left):
 
 def backward(mt, written, place):
     """How many of the last tokens written stand before a place of the translation; </s> begins both."""
-    before, given = [EOS, *mt][: place + 1], written
+    before, output = [EOS, *mt][: place + 1], written
     count = 0
-    while count < min(len(before), len(given), LONGEST_MATCH) and before[-1 - count] == given[-1 - count]:
+    while count < min(len(before), len(output), LONGEST_MATCH) and before[-1 - count] == output[-1 - count]:
         count += 1
     return count
 
@@ -53,15 +53,15 @@ def forward(mt, rest, place, passed):
 
 def passed_places(mt, written):
     """Behind which place of the translation the pointer does not go back, after each token written."""
-    found, farthest = [], 0
+    passed, farthest = [], 0
     for t in range(len(written)):
         runs = [backward(mt, written[: t + 1], s) for s in range(len(mt))]
         fits = [(run - 0.15 * abs(s - t), -s, run) for s, run in enumerate(runs) if run]
         best, place, run = max(fits, default=(0, 0, 0))
         if best > 0 and run >= 2:
             farthest = max(farthest, -place)
-        found.append(farthest)
-    return found
+        passed.append(farthest)
+    return passed
 
 
 @pytest.mark.parametrize("left_pad", [True, False])
@@ -118,9 +118,9 @@ def test_the_pointer_does_not_go_back_behind_what_was_copied():
     gate.jumps.data.normal_()
     tokens, previous = torch.tensor([[6, SEP, 5, 5, 6, 7, EOS]]), torch.tensor([[EOS, 9, 7, 9, 5, 6, 5]])
     state, encoded = torch.randn(1, 7, 8), torch.randn(1, 7, 8)
-    found = gate(state, encoded, tokens, previous).pointer
-    assert found.isfinite().int().argmax(2).tolist() == [[2, 2, 2, 2, 2, 5, 5]]
-    assert found[0, :, -1].isfinite().all()
+    pointer = gate(state, encoded, tokens, previous).pointer
+    assert pointer.isfinite().int().argmax(2).tolist() == [[2, 2, 2, 2, 2, 5, 5]]
+    assert pointer[0, :, -1].isfinite().all()
 
 
 @pytest.mark.parametrize("alpha", [1.5, 2.0])
@@ -130,13 +130,13 @@ def test_untrained_gates_copy_exactly_and_learn(alpha):
     torch.manual_seed(1)
     gate = CopyGate(8, alpha, SEP, PAD, EOS).double()
     tokens, target, previous = lines(random.Random(3), True)
-    state, encoded = (torch.randn(*each.shape, 8, dtype=torch.float64) for each in (target, tokens))
-    found = gate(state, encoded, tokens, previous)
-    assert torch.equal(entmax(found.gate, alpha)[..., 0], torch.ones(target.shape))
-    assert torch.equal(entmax(found.pointer, alpha).amax(-1), torch.ones(target.shape))
-    place, copied, _ = gate.targets(found.translation, previous, target)
-    loss = entmax_loss(found.gate, (~copied).long(), alpha).sum()
-    loss = loss + entmax_loss(found.pointer, place.masked_fill(~copied, -100), alpha).sum()
+    state, encoded = (torch.randn(*ids.shape, 8, dtype=torch.float64) for ids in (target, tokens))
+    decisions = gate(state, encoded, tokens, previous)
+    assert torch.equal(entmax(decisions.gate, alpha)[..., 0], torch.ones(target.shape))
+    assert torch.equal(entmax(decisions.pointer, alpha).amax(-1), torch.ones(target.shape))
+    place, copied, _ = gate.targets(decisions.translation, previous, target)
+    loss = entmax_loss(decisions.gate, (~copied).long(), alpha).sum()
+    loss = loss + entmax_loss(decisions.pointer, place.masked_fill(~copied, -100), alpha).sum()
     loss.backward()
     for name in ("query.weight", "jumps", "decision.weight"):
         grad = gate.get_parameter(name).grad

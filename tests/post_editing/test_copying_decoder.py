@@ -39,9 +39,9 @@ def disturbed(flags=GATE, seed=5):
 def test_an_untrained_model_repeats_the_machine_translation(alpha, left_pad):
     model, sample = build(f"--copy-gate {alpha}").eval(), batch(left_pad)
     search = SequenceGenerator([model], WORDS, beam_size=3, max_len_b=20)
-    found = search.generate([model], {"net_input": {k: v for k, v in sample.items() if k != "target"}})
-    assert [best[0]["tokens"].tolist() for best in found] == translations(sample)
-    assert all(best[0]["positional_scores"].eq(0).all() for best in found)
+    hypotheses = search.generate([model], {"net_input": {k: v for k, v in sample.items() if k != "target"}})
+    assert [best[0]["tokens"].tolist() for best in hypotheses] == translations(sample)
+    assert all(best[0]["positional_scores"].eq(0).all() for best in hypotheses)
     assert not can_search(model)
 
 
@@ -49,9 +49,9 @@ def test_the_output_is_the_mixture_by_the_definition():
     model, sample = disturbed(), batch()
     inputs = sample["src_tokens"], sample["src_lengths"], sample["prev_output_tokens"]
     log_p, extra = model(*inputs)
-    found, (features, _) = extra["decisions"], model(*inputs, features_only=True)
+    decisions, (features, _) = extra["decisions"], model(*inputs, features_only=True)
     logits = model.decoder.output_layer(features)
-    gate, pointer = entmax(found.gate, 1.5), entmax(found.pointer, 1.5)
+    gate, pointer = entmax(decisions.gate, 1.5), entmax(decisions.pointer, 1.5)
     for row, t in ((0, 0), (1, 2), (2, 4)):
         p = torch.softmax(logits[row, t].float(), -1) * gate[row, t, 1]
         for place, token in enumerate(sample["src_tokens"][row].tolist()):
@@ -77,8 +77,8 @@ def test_a_sentence_left_alone_is_repeated_whatever_the_other_gates_say():
     model, sample = disturbed(), batch()
     model.decoder.copy_gate.sentence.bias.data[0] = 9
     search = SequenceGenerator([model], WORDS, beam_size=2, max_len_b=20)
-    found = search.generate([model], {"net_input": {k: v for k, v in sample.items() if k != "target"}})
-    assert [best[0]["tokens"].tolist() for best in found] == translations(sample)
+    hypotheses = search.generate([model], {"net_input": {k: v for k, v in sample.items() if k != "target"}})
+    assert [best[0]["tokens"].tolist() for best in hypotheses] == translations(sample)
 
 
 def criterion(smoothing=0.0):
@@ -86,26 +86,26 @@ def criterion(smoothing=0.0):
     return PostEditingLossCriterion(task, False, smoothing)
 
 
-def as_sample(given):
-    inputs = {key: given[key] for key in ("src_tokens", "src_lengths", "prev_output_tokens")}
+def as_sample(triplets):
+    inputs = {key: triplets[key] for key in ("src_tokens", "src_lengths", "prev_output_tokens")}
     return {
         "net_input": inputs,
-        "target": given["target"],
-        "ntokens": int(given["target"].ne(WORDS.pad()).sum()),
+        "target": triplets["target"],
+        "ntokens": int(triplets["target"].ne(WORDS.pad()).sum()),
     }
 
 
 def test_of_right_translations_only_the_decision_on_the_sentence_is_to_be_learned():
     """Of triplets that are already right, an untrained gate decides right throughout."""
-    model, given = build(GATE).train(), batch()
-    rows = translations(given)
+    model, triplets = build(GATE).train(), batch()
+    rows = translations(triplets)
     longest = max(map(len, rows))
     pad, eos = WORDS.pad(), WORDS.eos()
-    given["target"] = torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
-    given["prev_output_tokens"] = torch.tensor(
+    triplets["target"] = torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
+    triplets["prev_output_tokens"] = torch.tensor(
         [[eos, *row[:-1]] + [pad] * (longest - len(row)) for row in rows]
     )
-    loss, size, logged = criterion()(model, as_sample(given))
+    loss, size, logged = criterion()(model, as_sample(triplets))
     assert logged["gate_right"] == logged["copied"] == size == logged["ntokens"]
     assert logged["gate_loss"] == logged["pointer_loss"] == logged["vocabulary_loss"] == 0
     assert loss == logged["sentence_loss"] > 0
@@ -115,8 +115,8 @@ def test_the_vocabulary_learns_the_pieces_that_are_not_copied():
     model, sample = disturbed(), as_sample(batch())
     features, extra = model(**sample["net_input"], features_only=True)
     log_p = model.decoder.output_layer(features).log_softmax(-1)
-    given = extra["decisions"].translation, sample["net_input"]["prev_output_tokens"], sample["target"]
-    _, copied, _ = model.decoder.copy_gate.targets(*given)
+    arguments = extra["decisions"].translation, sample["net_input"]["prev_output_tokens"], sample["target"]
+    _, copied, _ = model.decoder.copy_gate.targets(*arguments)
     expected = [
         -log_p[row, t, token]
         for row, tokens in enumerate(sample["target"].tolist())

@@ -83,17 +83,17 @@ def test_its_checkpoint_is_a_bert(data, tmp_path):
     """Also for a dictionary with the same symbols in another order."""
     path, bert = saved(data, tmp_path)
     words = dictionary(reversed(SYMBOLS))
-    editor = build(f"{SOFTMAX} --bert {path}", given=translation_task(words)).float().eval()
+    editor = build(f"{SOFTMAX} --bert {path}", own_task=translation_task(words)).float().eval()
     symbols = ["▁word1", "▁word3", "▁[SEP]", "▁word2", "▁word0", "</s>"]
     theirs, ours = (
-        torch.tensor([[each.index(symbol) for symbol in symbols]]) for each in (dictionary(), words)
+        torch.tensor([[vocab.index(symbol) for symbol in symbols]]) for vocab in (dictionary(), words)
     )
     with torch.no_grad():
-        found, expected = (
+        actual, expected = (
             model.encoder(tokens)["encoder_out"][0]
             for model, tokens in ((editor, ours), (bert.eval(), theirs))
         )
-    torch.testing.assert_close(found, expected, rtol=0.0, atol=1e-5)
+    torch.testing.assert_close(actual, expected, rtol=0.0, atol=1e-5)
     assert torch.equal(editor.decoder.layers[1].fc1.weight, bert.encoder.layers[1].fc1.weight)
 
 
@@ -104,5 +104,5 @@ def test_it_starts_from_a_bert(data, tmp_path):
     assert model.encoder.layernorm_embedding.eps == 1e-12  # that of the BERT
     torch.testing.assert_close(model.encoder.state_dict(), bert.encoder.state_dict(), rtol=0, atol=0)
     assert not torch.equal(model.head.dense.weight, bert.head.dense.weight)
-    new = {name for name, each in model.named_parameters() if getattr(each, "param_group", None) != "bert"}
+    new = {name for name, param in model.named_parameters() if getattr(param, "param_group", None) != "bert"}
     assert new == {f"head.{name}" for name in HEAD}

@@ -33,10 +33,10 @@ def test_each_parameter_is_averaged_once(warmup, fp32):
         assert average.get_decay() == decay
         for name, value in net.state_dict().items():
             expected[name] = decay * expected[name] + (1 - decay) * value
-    found = average.get_model().state_dict()
+    averaged = average.get_model().state_dict()
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value)
-    assert found["first.weight"].data_ptr() == found["second.weight"].data_ptr()
+        torch.testing.assert_close(averaged[name], value)
+    assert averaged["first.weight"].data_ptr() == averaged["second.weight"].data_ptr()
 
 
 @pytest.mark.parametrize("arch", ["transformer", "adaptively_sparse_transformer"])
@@ -45,6 +45,6 @@ def test_the_last_norms_of_a_pre_norm_model_are_kept(arch):
     average = EMA(model, EMAConfig(store_ema=True, ema_decay=0.5))
     average.step(model, 1)
     assert average.model.state_dict().keys() == model.state_dict().keys()
-    given = batch()
-    del given["target"]
-    torch.testing.assert_close(average.model(**given)[0], model(**given)[0])
+    inputs = batch()
+    del inputs["target"]
+    torch.testing.assert_close(average.model(**inputs)[0], model(**inputs)[0])

@@ -20,8 +20,8 @@ from user_dir.errors import UserError
 SHARING = ("--share-self-attention", "--tie-context-attention", "--share-feed-forward")
 
 
-def assert_near(found, expected):
-    torch.testing.assert_close(found, expected, **MODEL_TOLERANCE)
+def assert_near(actual, expected):
+    torch.testing.assert_close(actual, expected, **MODEL_TOLERANCE)
 
 
 @pytest.mark.parametrize("drop", [False, True])
@@ -33,12 +33,12 @@ def test_softmax_with_nothing_shared_equals_bert_in_plain_torch(left_pad, drop):
     expected = oracle_logits(model, sample, drop=drop)
     real = sample["target"].ne(dictionary().pad())
     assert_near(logits[real], expected[real])
-    found = torch.autograd.grad(loss(model, sample), parameters, allow_unused=True)
+    gradients = torch.autograd.grad(loss(model, sample), parameters, allow_unused=True)
     theirs = torch.autograd.grad(
         negative_log_likelihood(expected, sample["target"]), parameters, allow_unused=True
     )
     padding = dictionary().pad()
-    for parameter, ours, other in zip(parameters, found, theirs):
+    for parameter, ours, other in zip(parameters, gradients, theirs):
         assert (ours is None) == (other is None)
         if parameter is model.encoder.embed_tokens.weight:
             ours[padding] = other[padding]  # of the output layer only
@@ -66,7 +66,7 @@ def test_each_flag_shares_what_it_says(flags):
     theirs = dict(apart.named_parameters(remove_duplicate=False))
     for names in groups.values():
         distinct = {id(theirs[name]): theirs[name] for name in names}.values()
-        assert_near(ours[names[0]].grad, sum(each.grad for each in distinct))
+        assert_near(ours[names[0]].grad, sum(parameter.grad for parameter in distinct))
 
 
 def count(model) -> int:
@@ -75,8 +75,8 @@ def count(model) -> int:
 
 @pytest.mark.parametrize("flags", ["", "--share-self-attention"])
 def test_context_attention_starts_from_self_attention(flags):
-    given, other = build(flags), build(f"{flags} --context-init random")
-    for model, same in ((given, True), (other, False)):
+    default, other = build(flags), build(f"{flags} --context-init random")
+    for model, same in ((default, True), (other, False)):
         for layer in model.decoder.layers:
             for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
                 ours, its = getattr(layer.encoder_attn, name).weight, getattr(layer.self_attn, name).weight
@@ -107,11 +107,11 @@ def test_the_penalty_is_for_pieces_that_are_not_in_the_input():
 def test_the_model_without_separator_is_refused():
     words = dictionary(["a", "b"])
     with pytest.raises(UserError, match=r"the dictionary has no \[SEP\]; prepare the triplets"):
-        build(given=task(words))
+        build(own_task=task(words))
     words.add_symbol("[SEP]")
-    assert build(given=task(words)).encoder.separator == words.index("[SEP]")
+    assert build(own_task=task(words)).encoder.separator == words.index("[SEP]")
 
 
 def test_two_dictionaries_are_refused():
     with pytest.raises(UserError, match="source and target have different dictionaries"):
-        build(given=task(dictionary(), dictionary(["▁[SEP]", "x"])))
+        build(own_task=task(dictionary(), dictionary(["▁[SEP]", "x"])))

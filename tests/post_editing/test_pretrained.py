@@ -58,9 +58,9 @@ def folder(saved, tmp_path) -> Path:
     return Path(shutil.copytree(saved, tmp_path / "bert"))
 
 
-def ours(folder: Path, flags: str = "", given=None):
+def ours(folder: Path, flags: str = "", own_task=None):
     flags = f"--attention-normalizer softmax --bert {folder} {flags}"
-    return build(flags, given=given or task(our_dictionary())).float().eval()
+    return build(flags, own_task=own_task or task(our_dictionary())).float().eval()
 
 
 def as_pickle(folder: Path, rename) -> None:
@@ -98,10 +98,10 @@ def test_the_encoder_equals_transformers(bert, folder, left_pad, pickled):
         kinds = [0] * (boundary + 1) + [1] * (len(ids) - boundary - 1)
         places = [*range(boundary + 1), *range(len(ids) - boundary - 1)]
         with torch.no_grad():
-            found = bert(
+            encoded = bert(
                 torch.tensor([ids]), token_type_ids=torch.tensor([kinds]), position_ids=torch.tensor([places])
             )
-        theirs.append(found.last_hidden_state[0])
+        theirs.append(encoded.last_hidden_state[0])
     longest = max(map(len, rows))
     fill = [[words.pad()] * (longest - len(row)) for row in rows]
     tokens = torch.tensor([(pad + row) if left_pad else (row + pad) for row, pad in zip(rows, fill)])
@@ -124,12 +124,12 @@ def test_a_decoder_layer_equals_a_layer_of_transformers(bert, folder, flags):
         with torch.no_grad():
             attended, _ = layer.self_attn(x, x, x)
             inner = layer.self_attn_layer_norm(x + attended)
-            found = layer.final_layer_norm(inner + layer.fc2(layer.activation_fn(layer.fc1(inner))))
+            actual = layer.final_layer_norm(inner + layer.fc2(layer.activation_fn(layer.fc1(inner))))
             expected = theirs(x.transpose(0, 1))
         expected = expected[0] if isinstance(expected, tuple) else expected
-        torch.testing.assert_close(found.transpose(0, 1), expected.view(1, 5, 16), **CLOSE)
+        torch.testing.assert_close(actual.transpose(0, 1), expected.view(1, 5, 16), **CLOSE)
         for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
-            context, own = (getattr(each, name).weight for each in (layer.encoder_attn, layer.self_attn))
+            context, own = (getattr(attn, name).weight for attn in (layer.encoder_attn, layer.self_attn))
             assert torch.equal(context, own) and context is not own
         for kind in ("weight", "bias"):
             norm = getattr(layer.encoder_attn_layer_norm, kind)
@@ -137,7 +137,7 @@ def test_a_decoder_layer_equals_a_layer_of_transformers(bert, folder, flags):
 
 
 def test_a_random_decoder_has_only_the_embeddings_of_the_bert(folder):
-    model, unlike = ours(folder, "--decoder-init random"), build(given=task(our_dictionary())).float()
+    model, unlike = ours(folder, "--decoder-init random"), build(own_task=task(our_dictionary())).float()
     own, other = dict(model.decoder.named_parameters()), dict(unlike.decoder.named_parameters())
     same = {name for name in own if "alpha" not in name and torch.equal(own[name], other[name])}
     loaded = {"embed_tokens.weight", "embed_positions.positions.weight", "embed_positions.segments.weight"}
@@ -181,7 +181,7 @@ def test_settings_of_another_bert_are_refused(folder, flags, words):
 
 def test_a_dictionary_of_another_vocabulary_is_refused(folder):
     with pytest.raises(UserError, match=r"1 of the .* symbols"):
-        ours(folder, given=task(dictionary([*SYMBOLS, "▁elsewhere"])))
+        ours(folder, own_task=task(dictionary([*SYMBOLS, "▁elsewhere"])))
 
 
 def test_a_checkpoint_that_is_no_masked_language_model_is_refused(tmp_path):

@@ -63,15 +63,15 @@ def prepared(folder, *keys):
 def test_case_is_ignored_unless_it_is_copied(tmp_path):
     plain = prepared(tmp_path / "a", "wordpiece: vocab.txt")
     split = ScoredSplit(plain, "valid", ("en", "de"))
-    found = split.scores(split.lines(HYPOTHESES))
+    scores = split.scores(split.lines(HYPOTHESES))
     assert split.case == "ignored" and split.lines(HYPOTHESES) == HYPOTHESES
-    assert "case:lc" in found["bleu_signature"] and "case:lc" in found["ter_signature"]
-    assert found["ter"] == pytest.approx(100 / 8)  # schlaft
+    assert "case:lc" in scores["bleu_signature"] and "case:lc" in scores["ter_signature"]
+    assert scores["ter"] == pytest.approx(100 / 8)  # schlaft
     copied = prepared(tmp_path / "b", "wordpiece: vocab.txt", "case: from_translation")
     split = ScoredSplit(copied, "valid", ("en", "de"))
-    found = split.scores(split.lines(HYPOTHESES))
+    scores = split.scores(split.lines(HYPOTHESES))
     assert split.case == "from_translation" and split.lines(HYPOTHESES) == PE
-    assert "case:mixed" in found["bleu_signature"] and found["ter"] == 0
+    assert "case:mixed" in scores["bleu_signature"] and scores["ter"] == 0
     split.left_out = [0]
     assert split.lines(HYPOTHESES[1:]) == PE[1:]
 
@@ -81,5 +81,5 @@ def test_changes_of_post_editing():
     references = ["a b c d"] * 5
     uncorrected = ["a b c d", "a x c d", "a b c d", "a x c d", "a x y d"]
     hypotheses = ["a  b c d", "a b c d", "a b c", "a c d", "a x c d"]
-    found = changes(hypotheses, uncorrected, [references], make_ter("en"))
-    assert found == {"left_alone": 1, "improved": 2, "worsened": 1, "no_effect": 1}
+    counts = changes(hypotheses, uncorrected, [references], make_ter("en"))
+    assert counts == {"left_alone": 1, "improved": 2, "worsened": 1, "no_effect": 1}

@@ -25,9 +25,9 @@ def test_equals_counting(left, separator):
     longest = max(map(len, ROWS))
     padded = [[PAD] * (longest - len(row)) * left + row for row in ROWS]
     tokens = torch.tensor([row + [PAD] * (longest - len(row)) for row in padded])
-    found = module(tokens)
-    assert torch.equal(module(tokens, {}), found[:, -1:])
-    for row, source, embedded in zip(ROWS, tokens, found):
+    embeddings = module(tokens)
+    assert torch.equal(module(tokens, {}), embeddings[:, -1:])
+    for row, source, embedded in zip(ROWS, tokens, embeddings):
         place, segment, expected = 0, 0 if separator else 1, []
         for token in row:
             expected.append(module.positions.weight[place] + module.segments.weight[segment])

@@ -24,7 +24,7 @@ def lines_of(folder, symbols):
     task.load_dataset("train")
     data = task.dataset("train")
     samples = [data.collater([data[i]]) for i in range(len(data))]
-    pairs = [(each["net_input"]["src_tokens"][0], each["target"][0]) for each in samples]
+    pairs = [(sample["net_input"]["src_tokens"][0], sample["target"][0]) for sample in samples]
     originals = {len(line) + 1: torch.tensor([words.bos(), *line]) for line in lines}
     return words, last, pairs, originals
 

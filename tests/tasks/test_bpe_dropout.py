@@ -51,7 +51,7 @@ def numbers(words, pieces):
 @pytest.fixture
 def pairs(model, words):
     sides = [[numbers(words, model.encode(text, out_type=str)) for text in TEXT[:3]] for _ in range(2)]
-    lengths = np.array([len(each) for each in sides[0]])
+    lengths = np.array([len(sentence) for sentence in sides[0]])
     lists = [ListDataset(side, lengths) for side in sides]
     return LanguagePairDataset(lists[0], lengths, words, lists[1], lengths, words)
 
@@ -68,13 +68,13 @@ def drawn(dataset, epoch, order=(0, 1, 2)):
 
 
 def test_text_stays_and_segmentations_change(pairs, model, words):
-    found = set()
+    segmentations = set()
     for epoch in range(1, 30):
         for symbols, text in zip(drawn(with_dropout(pairs, model, words), epoch), np.repeat(TEXT[:3], 2)):
             assert symbols[-1] == words.eos()
             assert model.decode([words[number] for number in symbols[:-1]]) == text
-            found.add(tuple(symbols))
-    assert len(found) > 30
+            segmentations.add(tuple(symbols))
+    assert len(segmentations) > 30
 
 
 def test_seed_epoch_and_sentence_decide_alone(pairs, model, words):
@@ -91,8 +91,8 @@ def test_epochs_of_a_training_are_segmented_anew(pairs, model, words, workers):
     batches = EpochBatchIterator(
         dataset, dataset.collater, [[0], [1], [2]], num_workers=workers, reuse_dataloader=True
     )
-    epochs = [[each["net_input"]["src_tokens"] for each in batches.next_epoch_itr(False)] for _ in range(4)]
-    drawn = {tuple(torch.cat(each, 1).flatten().tolist()) for each in epochs}
+    epochs = [[batch["net_input"]["src_tokens"] for batch in batches.next_epoch_itr(False)] for _ in range(4)]
+    drawn = {tuple(torch.cat(epoch, 1).flatten().tolist()) for epoch in epochs}
     assert len(drawn) == 4
 
 

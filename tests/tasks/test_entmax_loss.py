@@ -19,19 +19,19 @@ def criterion(label_smoothing=0.0, sentence_avg=False):
 
 
 def sample():
-    given = batch()
-    target = given.pop("target")
+    inputs = batch()
+    target = inputs.pop("target")
     tokens = int((target != dictionary().pad()).sum())
-    return {"net_input": given, "target": target, "ntokens": tokens, "nsentences": len(target)}
+    return {"net_input": inputs, "target": target, "ntokens": tokens, "nsentences": len(target)}
 
 
 @pytest.mark.parametrize("sentence_avg", (False, True))
 def test_sums_the_loss_and_logs_the_support(sentence_avg):
-    model, given = build("--output-alpha 1.5"), sample()
-    value, size, logged = criterion(0.1, sentence_avg)(model, given)
-    logits = model(**given["net_input"])[0]
-    there = given["target"] != dictionary().pad()
-    expected = entmax_loss(logits[there], given["target"][there], 1.5, label_smoothing=0.1)
+    model, examples = build("--output-alpha 1.5"), sample()
+    value, size, logged = criterion(0.1, sentence_avg)(model, examples)
+    logits = model(**examples["net_input"])[0]
+    there = examples["target"] != dictionary().pad()
+    expected = entmax_loss(logits[there], examples["target"][there], 1.5, label_smoothing=0.1)
     torch.testing.assert_close(value, expected.sum(), **MODEL_TOLERANCE)
     assert size == (3 if sentence_avg else 14)
     value.backward()
@@ -45,14 +45,14 @@ def test_sums_the_loss_and_logs_the_support(sentence_avg):
     assert shown["support"] == pytest.approx(support.item() / 14, abs=0.01)
     assert shown["output_zeros"] == pytest.approx(1 - support.item() / 14 / len(dictionary()), abs=1e-4)
     assert "ppl" not in shown
-    unreduced, _, _ = criterion(0.1)(model, given, reduce=False)
+    unreduced, _, _ = criterion(0.1)(model, examples, reduce=False)
     torch.testing.assert_close(unreduced.sum(), value, **MODEL_TOLERANCE)
 
 
 @pytest.mark.parametrize("alpha", (1.25, 1.5, 2.0))
 def test_probabilities(alpha):
-    model, given = build(f"--output-alpha {alpha}").eval(), sample()
-    output = model(**given["net_input"])
+    model, examples = build(f"--output-alpha {alpha}").eval(), sample()
+    output = model(**examples["net_input"])
     expected = entmax_oracle(5 * output[0], alpha)
     output = (5 * output[0], output[1])
     actual = model.get_normalized_probs(output, log_probs=False)
@@ -64,15 +64,15 @@ def test_probabilities(alpha):
 
 def test_an_annealed_alpha():
     flags = "--output-alpha 2 --output-alpha-start 1 --output-alpha-updates 10"
-    model, given = build(flags), sample()
+    model, examples = build(flags), sample()
     values = []
     for update in (0, 5, 10, 20):
         model.set_num_updates(update)
-        logits = model(**given["net_input"])[0]
-        there = given["target"] != dictionary().pad()
+        logits = model(**examples["net_input"])[0]
+        there = examples["target"] != dictionary().pad()
         alpha = 1 + min(1, update / 10)
-        expected = entmax_loss(logits[there], given["target"][there], alpha).sum()
-        values.append(criterion()(model, given)[0])
+        expected = entmax_loss(logits[there], examples["target"][there], alpha).sum()
+        values.append(criterion()(model, examples)[0])
         torch.testing.assert_close(values[-1], expected, **MODEL_TOLERANCE)
     assert len({value.item() for value in values}) == 3
 
@@ -86,8 +86,8 @@ def test_models_that_it_cannot_train():
 
 
 def test_cross_entropy_cannot_train_a_sparse_output():
-    model, given = build("--output-alpha 1.5"), sample()
-    output = model(**given["net_input"])
+    model, examples = build("--output-alpha 1.5"), sample()
+    output = model(**examples["net_input"])
     with pytest.raises(SystemExit, match="--criterion entmax_loss"):
         model.get_normalized_probs(output, log_probs=True)
     assert model.get_normalized_probs(output, log_probs=False).isfinite().all()
@@ -110,8 +110,8 @@ def rdrop(weight: float, alpha: float, *logits):
         def get_targets(self, sample, net_output):
             return sample["target"]
 
-    one = {"net_input": {"tokens": torch.zeros(1, 1)}, "target": torch.tensor([[3]]), "ntokens": 1}
-    return EntmaxLossCriterion(task, False, 0.0, weight)(Model(), one)[0]
+    example = {"net_input": {"tokens": torch.zeros(1, 1)}, "target": torch.tensor([[3]]), "ntokens": 1}
+    return EntmaxLossCriterion(task, False, 0.0, weight)(Model(), example)[0]
 
 
 @pytest.mark.parametrize("alpha", (1.0 + 1e-7, 1.5, 2.0))
@@ -141,12 +141,12 @@ def test_rdrop_is_the_mean_of_both_losses_and_their_divergence(alpha):
 
 def test_rdrop_needs_dropout_and_training():
     criterion_with = EntmaxLossCriterion(SimpleNamespace(target_dictionary=dictionary()), False, 0.1, 5.0)
-    still, given = build("--output-alpha 1.5 --dropout 0"), sample()
-    torch.testing.assert_close(criterion_with(still, given)[0], criterion(0.1)(still, given)[0])
+    still, examples = build("--output-alpha 1.5 --dropout 0"), sample()
+    torch.testing.assert_close(criterion_with(still, examples)[0], criterion(0.1)(still, examples)[0])
     model = build("--output-alpha 1.5 --dropout 0.5")
-    value, size, logged = criterion_with(model, given)
-    assert value > criterion(0.1)(model, given)[0] * 0.5 and size == 14 and logged["nsentences"] == 3
-    each = criterion_with(model, given, reduce=False)[0]
-    assert torch.equal(each > 0, given["target"].flatten() != dictionary().pad())
+    value, size, logged = criterion_with(model, examples)
+    assert value > criterion(0.1)(model, examples)[0] * 0.5 and size == 14 and logged["nsentences"] == 3
+    losses = criterion_with(model, examples, reduce=False)[0]
+    assert torch.equal(losses > 0, examples["target"].flatten() != dictionary().pad())
     model.eval()
-    torch.testing.assert_close(criterion_with(model, given)[0], criterion(0.1)(model, given)[0])
+    torch.testing.assert_close(criterion_with(model, examples)[0], criterion(0.1)(model, examples)[0])

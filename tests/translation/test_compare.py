@@ -54,7 +54,7 @@ def test_evaluations_provide_references_and_settings(evaluation, tmp_path):
     files = [evaluation(name, signature="nrefs:1|case:lc|tok:ja-mecab-0.996-IPA") for name in "ab"]
     plain = write(tmp_path / "c.en", "x", "y")
     systems, test_set = read_systems([("a", files[:1]), ("b", files[1:]), ("c", [plain])])
-    assert [each.translations for each in systems] == [[["a b", "c d"]], [["a b", "c d"]], [["x", "y"]]]
+    assert [model.translations for model in systems] == [[["a b", "c d"]], [["a b", "c d"]], [["x", "y"]]]
     assert test_set.references == [["a b", "c e"]] and test_set.language == "en"
     assert (test_set.tokenize, test_set.lowercase) == ("ja-mecab", True)
     _, test_set = read_systems([("a", files[:1]), ("b", files[1:])], [plain, plain])
@@ -115,7 +115,7 @@ def run(*systems: System, test: str = "bs", metrics=None, samples: int = SAMPLES
 def test_one_seed_equals_the_test_of_sacrebleu(test):
     systems = [system("a", damaged(0.2, 1)), system("b", damaged(0.25, 2)), system("c", damaged(0.1, 3))]
     report = run(*systems, test=test, metrics={"BLEU": bleu(), "chrF": sacrebleu.metrics.CHRF()})
-    named = [(each.name, each.translations[0]) for each in systems]
+    named = [(model.name, model.translations[0]) for model in systems]
     own_metrics = {"BLEU": bleu(), "chrF": sacrebleu.metrics.CHRF()}
     signatures, results = PairedTest(named, own_metrics, [REFERENCES], test_type=test, n_samples=SAMPLES)()
     for name, theirs in (("BLEU", "BLEU"), ("chrF", "chrF2")):
@@ -164,10 +164,10 @@ def test_intervals_p_values_and_verdicts_are_those_of_significance():
     report = run(*systems, metrics=metrics, margin=3)
     rows = [row[name] for row in report["systems"][1:] for name in metrics]
     counts = [
-        [bleu()._extract_corpus_statistics(lines, [REFERENCES]) for lines in each] for each in (base, near)
+        [bleu()._extract_corpus_statistics(lines, [REFERENCES]) for lines in seeds] for seeds in (base, near)
     ]
     resampled = [
-        resampled_scores(each, lambda row: bleu()._compute_score_from_stats(row).score) for each in counts
+        resampled_scores(stats, lambda row: bleu()._compute_score_from_stats(row).score) for stats in counts
     ]
     expected = difference([seed["delta"] for seed in rows[0]["seeds"]], (resampled[1] - resampled[0]).T)
     assert rows[0]["interval"] == expected.interval()

@@ -33,15 +33,15 @@ def greedy(model, source: list[int]) -> list[int]:
     """Greedy decoding with whole forward passes until ``</s>``, or up to the limit."""
     words = dictionary()
     tokens = torch.tensor([[*source, words.eos()]])
-    found: list[int] = []
-    while len(found) < LIMIT and (not found or found[-1] != words.eos()):
-        inputs = torch.tensor([[words.eos(), *found]])
+    output: list[int] = []
+    while len(output) < LIMIT and (not output or output[-1] != words.eos()):
+        inputs = torch.tensor([[words.eos(), *output]])
         logits = model(tokens, torch.tensor([tokens.size(1)]), inputs)[0][0, -1]
         logits[words.pad()] = float("-inf")
-        if not found:  # fairseq requires at least one word
+        if not output:  # fairseq requires at least one word
             logits[words.eos()] = float("-inf")
-        found.append(int(logits.argmax()))
-    return found if found[-1] != words.eos() else found[:-1]
+        output.append(int(logits.argmax()))
+    return output if output[-1] != words.eos() else output[:-1]
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +93,8 @@ def test_some_sentences_alone():
     assert long == [5]
     texts, _ = translated(model, long, beam=2, max_tokens=10)
     assert len(texts) == len(PAIRS) - 1
-    one, _ = translated(model, range(1, len(PAIRS)), beam=2)
-    assert one == texts[:1]
+    first, _ = translated(model, range(1, len(PAIRS)), beam=2)
+    assert first == texts[:1]
 
 
 def test_a_sentence_too_long_is_named():

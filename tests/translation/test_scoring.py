@@ -53,8 +53,8 @@ def test_japanese_is_split_into_words():
     """Two sentences without spaces, of 12 words, that differ in one."""
     bleu = make_bleu("ja")
     references = ["猫は魚が好きです。", "今日は晴れです。"]
-    found = bleu.corpus_score(["猫は魚が好きです。", "今日は雨です。"], [references])
-    assert found.counts[0] == 11 and found.totals[0] == 12
+    score = bleu.corpus_score(["猫は魚が好きです。", "今日は雨です。"], [references])
+    assert score.counts[0] == 11 and score.totals[0] == 12
     assert bleu_settings(str(bleu.get_signature()))[0] == "ja-mecab"  # the signature has its version, too
 
 
@@ -98,12 +98,12 @@ def test_ter_counts_case_unless_lower_cased_and_words_where_there_are_spaces():
 def test_scores_equal_sacrebleu():
     hypotheses, references = ["The dog sleeps."], ["The dog is asleep."]
     metrics = {"bleu": make_bleu("en"), "chrf": sacrebleu.metrics.CHRF(), "ter": make_ter("en")}
-    found = scoring.scores(metrics, hypotheses, [references])
-    assert found["bleu"] == round(sacrebleu.corpus_bleu(hypotheses, [references]).score, 2)
-    assert found["chrf"] == round(sacrebleu.corpus_chrf(hypotheses, [references]).score, 2)
+    scores = scoring.scores(metrics, hypotheses, [references])
+    assert scores["bleu"] == round(sacrebleu.corpus_bleu(hypotheses, [references]).score, 2)
+    assert scores["chrf"] == round(sacrebleu.corpus_chrf(hypotheses, [references]).score, 2)
     ter = sacrebleu.metrics.TER(case_sensitive=True)
-    assert found["ter"] == round(ter.corpus_score(hypotheses, [references]).score, 2)
-    assert "tok:13a" in found["bleu_signature"] and "case:mixed" in found["ter_signature"]
+    assert scores["ter"] == round(ter.corpus_score(hypotheses, [references]).score, 2)
+    assert "tok:13a" in scores["bleu_signature"] and "case:mixed" in scores["ter_signature"]
 
 
 def scored(folder, *settings: str) -> ScoredSplit:

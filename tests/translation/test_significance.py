@@ -24,15 +24,15 @@ def simulated(rng, by_seed: float, by_sentence: float, by_both: float, seeds: in
 
 def test_without_errors_of_sentences_it_is_students_t():
     deltas = [0.43, -0.51, 0.47]
-    found = difference(deltas, np.tile(deltas, (50, 1)))
+    ours = difference(deltas, np.tile(deltas, (50, 1)))
     theirs = stats.ttest_1samp(deltas, 0)
-    assert found.mean == pytest.approx(np.mean(deltas))
-    assert found.interval() == pytest.approx(tuple(theirs.confidence_interval(0.95)))
-    assert found.interval(0.9) == pytest.approx(tuple(theirs.confidence_interval(0.9)))
-    assert found.p_differs() == pytest.approx(theirs.pvalue)
+    assert ours.mean == pytest.approx(np.mean(deltas))
+    assert ours.interval() == pytest.approx(tuple(theirs.confidence_interval(0.95)))
+    assert ours.interval(0.9) == pytest.approx(tuple(theirs.confidence_interval(0.9)))
+    assert ours.p_differs() == pytest.approx(theirs.pvalue)
     lower = stats.ttest_1samp(deltas, -1.2, alternative="greater").pvalue
     upper = stats.ttest_1samp(deltas, 1.2, alternative="less").pvalue
-    assert found.p_equivalent(1.2) == pytest.approx(max(lower, upper))
+    assert ours.p_equivalent(1.2) == pytest.approx(max(lower, upper))
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
@@ -41,10 +41,10 @@ def test_where_seeds_agree_it_is_the_bootstrap_over_sentences(seeds):
     values = rng.normal(0.3, 2, 400)
     times = rng.multinomial(400, np.full(400, 1 / 400), 4000)
     resampled = np.tile((times @ values / 400)[:, None], (1, seeds))
-    found = difference([values.mean()] * seeds, resampled)
+    ours = difference([values.mean()] * seeds, resampled)
     theirs = stats.bootstrap((values,), np.mean, n_resamples=4000, method="percentile", rng=3)
-    assert found.interval() == pytest.approx(tuple(theirs.confidence_interval), abs=0.02)
-    assert found.p_differs() == pytest.approx(stats.ttest_1samp(values, 0).pvalue, abs=0.02)
+    assert ours.interval() == pytest.approx(tuple(theirs.confidence_interval), abs=0.02)
+    assert ours.p_differs() == pytest.approx(stats.ttest_1samp(values, 0).pvalue, abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,10 @@ def test_intervals_cover_what_they_claim(errors):
     covered = naive = rejected = 0
     for _ in range(trials):
         deltas, resampled = simulated(rng, *errors)
-        found = difference(deltas, resampled)
-        low, high = found.interval()
+        estimate = difference(deltas, resampled)
+        low, high = estimate.interval()
         covered += low <= 0 <= high
-        rejected += found.p_differs() < 0.05
+        rejected += estimate.p_differs() < 0.05
         drawn = np.take_along_axis(resampled, rng.integers(0, SEEDS, resampled.shape), 1).mean(1)
         low, high = np.quantile(drawn, (0.025, 0.975))
         naive += low <= 0 <= high
@@ -90,10 +90,10 @@ def test_an_interval_is_never_narrower_than_over_sentences_alone():
     rng = np.random.default_rng(7)
     _, resampled = simulated(rng, 0, 0, 3)
     resampled += 0.4 - resampled.mean(0)
-    found = difference([0.39, 0.4, 0.41], resampled)
-    low, high = found.interval()
+    estimate = difference([0.39, 0.4, 0.41], resampled)
+    low, high = estimate.interval()
     assert (low, high) == pytest.approx(np.quantile(resampled.mean(1), (0.025, 0.975)), abs=1e-9)
-    assert found.p_differs() > stats.ttest_1samp([0.39, 0.4, 0.41], 0).pvalue
+    assert estimate.p_differs() > stats.ttest_1samp([0.39, 0.4, 0.41], 0).pvalue
 
 
 def test_resampled_scores_are_those_of_the_drawn_sentences():

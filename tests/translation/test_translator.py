@@ -43,8 +43,8 @@ def test_a_sentence_or_a_list_is_translated(model):
 
 
 def test_nbest_are_ordered_and_cut_ones_are_marked(folder):
-    found = translator(folder, nbest=2)(SENTENCES)
-    assert all(best.score >= second.score and not second.unfinished for best, second in found)
+    translations = translator(folder, nbest=2)(SENTENCES)
+    assert all(best.score >= second.score and not second.unfinished for best, second in translations)
     short = translator(folder, max_len_b=2)
     assert (short.limit.b, translator(folder).limit.b) == (2, 230), "asked for, and that of the folder"
     for (best,) in short(SENTENCES):
@@ -87,8 +87,8 @@ def test_threads_take_turns(model):
     """The attention that one captures is not that of another."""
     alone = [model.attention(text).weights["decoder_context"] for text in SENTENCES]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda text: model.attention(text).weights["decoder_context"], SENTENCES * 8))
-    assert all(np.array_equal(*both) for both in zip(alone * 8, found))
+        pooled = list(pool.map(lambda text: model.attention(text).weights["decoder_context"], SENTENCES * 8))
+    assert all(np.array_equal(*both) for both in zip(alone * 8, pooled))
 
 
 def test_fairseq_loads_the_folder(folder, model):
@@ -100,11 +100,11 @@ def test_fairseq_loads_the_folder(folder, model):
 
 def test_attention_of_a_translation(model):
     for translation in (None, "The dog sleeps."):
-        found = model.attention(SENTENCES[1], translation)
-        assert found.text == SENTENCES[1] and found.target[-1] == "</s>"
-        assert found.target_input == ["</s>", *found.target[:-1]]
-        for kind, weights in found.weights.items():
-            assert weights.shape[2:] == tuple(len(getattr(found, side)) for side in SIDES[kind])
+        maps = model.attention(SENTENCES[1], translation)
+        assert maps.text == SENTENCES[1] and maps.target[-1] == "</s>"
+        assert maps.target_input == ["</s>", *maps.target[:-1]]
+        for kind, weights in maps.weights.items():
+            assert weights.shape[2:] == tuple(len(getattr(maps, side)) for side in SIDES[kind])
             np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
     (best,) = model.translator([SENTENCES[1]])[0]
     words = model.translator.task.target_dictionary
