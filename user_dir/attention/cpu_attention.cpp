@@ -164,12 +164,12 @@ class Attention {
     b_ = b;
     h_ = h;
     eps_ = never_zero<T>(alpha - 1) + Vec<T>{};
-    found_ = 0;
+    visible_ = 0;
     for (int64_t s = 0; s < sizes_.keys; ++s) {
       if (hidden_.padding != nullptr && hidden_.padding[b * sizes_.keys + s]) continue;
-      k.read(b, h, s, keys_, found_);
-      v.read(b, h, s, values_, found_);
-      place_[found_++] = s;
+      k.read(b, h, s, keys_, visible_);
+      v.read(b, h, s, values_, visible_);
+      place_[visible_++] = s;
     }
   }
 
@@ -245,7 +245,7 @@ class Attention {
   }
 
   void write_gradients(Heads<T> grad_k, Heads<T> grad_v) const {
-    for (int64_t j = 0; j < found_; ++j) {
+    for (int64_t j = 0; j < visible_; ++j) {
       grad_k.write(b_, h_, place_[j], *grad_keys_, j);
       grad_v.write(b_, h_, place_[j], *grad_values_, j);
     }
@@ -301,9 +301,9 @@ class Attention {
 
   // Scores of the tile with the keys that any of its queries sees; returns how many keys these are.
   int64_t score(int64_t first) {
-    int64_t columns = found_;
+    int64_t columns = visible_;
     if (hidden_.causal) {
-      columns = std::lower_bound(place_.get(), place_.get() + found_, first + rows_) - place_.get();
+      columns = std::lower_bound(place_.get(), place_.get() + visible_, first + rows_) - place_.get();
     }
     products(queries_, keys_, columns, [](int64_t j) { return j; }, scores_.get());
     if (hidden_.added != nullptr) {
@@ -446,7 +446,7 @@ class Attention {
   // Saved weights; returns how many columns are not 0.
   int64_t read_columns(const Vec<T>* columns) {
     int64_t kept = 0;
-    for (int64_t j = 0; j < found_; ++j) {
+    for (int64_t j = 0; j < visible_; ++j) {
       if (!any<T>(columns[j] != T(0))) continue;
       lanes_.p[kept] = columns[j];
       active_[kept++] = j;
@@ -510,9 +510,9 @@ class Attention {
     std::fill_n(count_, lanes, 0);
     T* z = reinterpret_cast<T*>(lanes_.z.get());
     for (int64_t j = 0; j < kept; ++j) {
-      uint32_t found = bits<T>(eps_ * (scores_[j] - lambda) > -1);
-      for (; found != 0; found &= found - 1) {
-        const int lane = __builtin_ctz(found);
+      uint32_t within = bits<T>(eps_ * (scores_[j] - lambda) > -1);
+      for (; within != 0; within &= within - 1) {
+        const int lane = __builtin_ctz(within);
         const int64_t at = count_[lane]++ * lanes + lane;
         z[at] = scores_[j][lane];
         list_[at] = active_[j];
@@ -619,7 +619,7 @@ class Attention {
   IntVec<T> broken_, empty_;
   uint64_t rows_hashed_[lanes];
   int64_t count_[lanes];
-  int64_t packed_ = 0, found_ = 0, rows_ = 0, b_ = -1, h_ = -1;
+  int64_t packed_ = 0, visible_ = 0, rows_ = 0, b_ = -1, h_ = -1;
 };
 
 // The tensors that a call is given, whose strides follow each other.
@@ -749,14 +749,14 @@ void collect(std::vector<Support<T>>& support, T* weights, int32_t* keys) {
 
 // -------------------------------------------------------------------------------- what cpu.py calls, by ctypes
 
-// Numbers are those of _numbers() in cpu.py. forward puts into found: the number of weights saved with their
+// Numbers are those of _numbers() in cpu.py. forward puts into collected: the number of weights saved with their
 // keys, and where they are until collect is called.
 
 #define ATTENTION_FOR(T, SUFFIX)                                                                                       \
   extern "C" int64_t attention_forward_##SUFFIX(                                                                       \
       const int64_t* n, const void* q, const void* k, const void* v, void* out, const double* alpha,                   \
       const uint8_t* padding, const T* added, T* weights, void* columns, void* solutions, int32_t* counts,             \
-      double dropout, int64_t may_be_sparse, int64_t* found) {                                                         \
+      double dropout, int64_t may_be_sparse, int64_t* collected) {                                                     \
     const Alphas range = check(alpha, n[6]);                                                                           \
     if (range == out_of_range) return range;                                                                           \
     Saved<T> saved{static_cast<Vec<T>*>(columns), static_cast<Vec<T>*>(solutions), counts, {}};                        \
@@ -764,9 +764,9 @@ void collect(std::vector<Support<T>>& support, T* weights, int32_t* keys) {
                {padding, added, n[7] != 0}, {dropout, static_cast<uint64_t>(n[8])}, may_be_sparse != 0, weights,       \
                saved);                                                                                                 \
     if (counts == nullptr) return range;                                                                               \
-    found[0] = 0;                                                                                                      \
-    for (const auto& part : saved.support) found[0] += part.weights.size();                                            \
-    found[1] = reinterpret_cast<int64_t>(new std::vector<Support<T>>(std::move(saved.support)));                       \
+    collected[0] = 0;                                                                                                  \
+    for (const auto& part : saved.support) collected[0] += part.weights.size();                                        \
+    collected[1] = reinterpret_cast<int64_t>(new std::vector<Support<T>>(std::move(saved.support)));                   \
     return range;                                                                                                      \
   }                                                                                                                    \
   extern "C" int64_t attention_lanes_##SUFFIX() { return Simd<T>::lanes; }                                             \

@@ -55,14 +55,14 @@ class Rows {
 template <typename T>
 constexpr auto swaps = [] {
   constexpr int lanes = Simd<T>::lanes;
-  std::array<std::array<typename Simd<T>::Int, 2 * lanes>, 4> found{};
+  std::array<std::array<typename Simd<T>::Int, 2 * lanes>, 4> patterns{};
   for (int step = 0, width = 1; width < lanes; ++step, width *= 2) {
     for (int i = 0; i < lanes; ++i) {
-      found[step][i] = i & width ? lanes + i - width : i;
-      found[step][lanes + i] = i & width ? lanes + i : i + width;
+      patterns[step][i] = i & width ? lanes + i - width : i;
+      patterns[step][lanes + i] = i & width ? lanes + i : i + width;
     }
   }
-  return found;
+  return patterns;
 }();
 
 // Turn a square of as many vectors as one has lanes: entry i of vector j is swapped with entry j of vector i. Each step

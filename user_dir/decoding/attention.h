@@ -119,12 +119,12 @@ class Attention {
       const int64_t some = std::min<int64_t>(cached.count - start, 4);
       const T* keys[4];
       for (int64_t i = 0; i < 4; ++i) keys[i] = cached.key(start + std::min(i, some - 1)) + head * head_dim_;
-      for (int64_t each = 0; each < heads; ++each) {
+      for (int64_t offset = 0; offset < heads; ++offset) {
         Vec<T> totals[4] = {};
-        products(queries + (head + each) * head_dim_, keys, head_dim_, totals);
-        T found[4];
-        sums(totals, found);
-        for (int64_t i = 0; i < some; ++i) lanes_.z[start + i][lane + each] = found[i] * scale;
+        products(queries + (head + offset) * head_dim_, keys, head_dim_, totals);
+        T scores[4];
+        sums(totals, scores);
+        for (int64_t i = 0; i < some; ++i) lanes_.z[start + i][lane + offset] = scores[i] * scale;
         for (int64_t i = 0; i < 4; ++i) keys[i] += head_dim_;
       }
     }

@@ -44,7 +44,7 @@ struct Rules {
 };
 
 template <typename T>
-struct Found {
+struct Ranking {
   T* scores;
   int64_t* symbols;
   int64_t* beams;
@@ -89,20 +89,20 @@ class Continuations {
   }
 
   // Add them to those of the sentence; `score` is the hypothesis's.
-  void finish(T score, int64_t beam, Found<T>& found) const {
+  void finish(T score, int64_t beam, Ranking<T>& ranking) const {
     if (broken_ || !(std::abs(top_) < infinity)) return;  // as fairseq: nothing follows a NaN
     const T log_mass = std::log(total_);
-    for (const Best& each : best_) {
-      const T value = ((each.logit - top_) - log_mass) + score;
-      if (!(value > found.worst())) return;
-      found.add(value, each.symbol, beam);
+    for (const Best& best : best_) {
+      const T value = ((best.logit - top_) - log_mass) + score;
+      if (!(value > ranking.worst())) return;
+      ranking.add(value, best.symbol, beam);
     }
   }
 
   // The same by α-entmax.
-  void finish_sparse(T score, int64_t beam, const Rules& rules, Found<T>& found) {
+  void finish_sparse(T score, int64_t beam, const Rules& rules, Ranking<T>& ranking) {
     if (broken_ || !(std::abs(top_) < infinity)) return;
-    std::erase_if(kept_, [&](const Best& each) { return !(eps_ * (each.logit - top_) > -1); });
+    std::erase_if(kept_, [&](const Best& best) { return !(eps_ * (best.logit - top_) > -1); });
     const int64_t count = kept_.size();
     Lanes<T> solver(count, Stop::alone);  // of which one lane is used
     for (int64_t i = 0; i < count; ++i) solver.z[i] = kept_[i].logit - top_ + Vec<T>{};
@@ -111,7 +111,7 @@ class Continuations {
       const int64_t symbol = kept_[i].symbol;
       const T penalty = symbol == rules.unknown ? static_cast<T>(rules.penalty) : T(0);
       const T value = std::log(solver.p[i][0]) - penalty + score;
-      if (value > found.worst() && rules.allows(beam, symbol)) found.add(value, symbol, beam);
+      if (value > ranking.worst() && rules.allows(beam, symbol)) ranking.add(value, symbol, beam);
     }
   }
 

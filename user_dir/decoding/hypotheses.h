@@ -77,12 +77,12 @@ class Hypotheses {
     values_.assign(wanted, -std::numeric_limits<T>::infinity());
     chosen_.assign(wanted, 0);
     parents_.assign(wanted, 0);
-    Found<T> found{values_.data(), chosen_.data(), parents_.data(), wanted};
+    Ranking<T> ranking{values_.data(), chosen_.data(), parents_.data(), wanted};
     for (int64_t i = 0; i < count_; ++i) {
       if (output_alpha_ == 1) {
-        continuations_[i].finish(sums_[row(i)], i, found);
+        continuations_[i].finish(sums_[row(i)], i, ranking);
       } else {
-        continuations_[i].finish_sparse(sums_[row(i)], i, rules_, found);
+        continuations_[i].finish_sparse(sums_[row(i)], i, rules_, ranking);
       }
     }
     if (step_ > 0 && step_ < prescribed_ && prefix_[step_] == settings_->end) {
@@ -156,19 +156,19 @@ class Hypotheses {
 
   void end(int64_t i, T sum) {
     const int32_t* own = places(i);
-    Ended<T> found;
+    Ended<T> hypothesis;
     T before = 0;
     for (int64_t p = 1; p <= step_; ++p) {
-      found.symbols.push_back(symbols_[own[p]]);
-      found.positional.push_back(sums_[own[p]] - before);
+      hypothesis.symbols.push_back(symbols_[own[p]]);
+      hypothesis.positional.push_back(sums_[own[p]] - before);
       before = sums_[own[p]];
     }
-    found.places.assign(own, own + step_ + 1);
-    found.symbols.push_back(settings_->end);
-    found.positional.push_back(sum - before);
+    hypothesis.places.assign(own, own + step_ + 1);
+    hypothesis.symbols.push_back(settings_->end);
+    hypothesis.positional.push_back(sum - before);
     const T length = static_cast<T>(std::pow(static_cast<double>(step_ + 1), settings_->length_penalty));
-    found.score = settings_->normalised ? sum / length : sum;
-    ended.push_back(std::move(found));
+    hypothesis.score = settings_->normalised ? sum / length : sum;
+    ended.push_back(std::move(hypothesis));
   }
 
   // No hypothesis has a continuation with a probability: where none has ended, the most probable is, with an end of

@@ -108,8 +108,8 @@ class Integers {
     for (int v = 0; v < 2 * panels; ++v) {
       for (int part = 0; part < Simd<float>::lanes; part += lanes) {
         const int64_t at = panel * width + v * Simd<float>::lanes + part;
-        const auto* found = reinterpret_cast<const int32_t*>(&sums[0][v]) + part;
-        if (at < packed_.outputs) finish<rows>(row, at, found, 2 * panels);
+        const auto* totals = reinterpret_cast<const int32_t*>(&sums[0][v]) + part;
+        if (at < packed_.outputs) finish<rows>(row, at, totals, 2 * panels);
       }
     }
   }

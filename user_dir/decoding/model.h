@@ -109,17 +109,17 @@ class Pass {
 
   void embed(const std::vector<int64_t>& symbols, const std::vector<int64_t>& positions) {
     rows_ = symbols.size();
-    const int64_t width = side_.width, given = side_.embedding_width;
+    const int64_t width = side_.width, embedding_width = side_.embedding_width;
     x_ = sums_.of(rows_ * width);
     normal_ = normals_.of(rows_ * width);
     update_ = nullptr;
-    T* embedded = side_.projection == nullptr ? x_ : inner_.of(rows_ * given);
+    T* embedded = side_.projection == nullptr ? x_ : inner_.of(rows_ * embedding_width);
     const T scale = static_cast<T>(side_.scale);
     for (int64_t row = 0; row < rows_; ++row) {
-      const T* from = side_.embeddings + symbols[row] * given;
-      for (int64_t d = 0; d < given; ++d) embedded[row * given + d] = scale * from[d];
+      const T* from = side_.embeddings + symbols[row] * embedding_width;
+      for (int64_t d = 0; d < embedding_width; ++d) embedded[row * embedding_width + d] = scale * from[d];
     }
-    if (side_.projection != nullptr) multiply<T>(*side_.projection, embedded, rows_, given, x_, width, false);
+    if (side_.projection != nullptr) multiply<T>(*side_.projection, embedded, rows_, embedding_width, x_, width, false);
     for (int64_t row = 0; side_.positions != nullptr && row < rows_; ++row) {
       const T* from = side_.positions + positions[row] * width;
       for (int64_t d = 0; d < width; ++d) x_[row * width + d] += from[d];

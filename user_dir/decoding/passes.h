@@ -152,16 +152,16 @@ class Passes {
   void scale(const Heads<T>& heads, const T* x, int64_t width, T* queries, int64_t stride) {
     if (heads.scaling == nullptr) return;
     const int64_t rows = keys_.size(), head_dim = heads.width() / heads.count;
-    T* found = scales_.of(rows * 2 * heads.count);
-    multiply<T>(*heads.scaling, x, rows, width, found, 2 * heads.count, false);
+    T* scales = scales_.of(rows * 2 * heads.count);
+    multiply<T>(*heads.scaling, x, rows, width, scales, 2 * heads.count, false);
     for (int64_t row = 0; row < rows; ++row) {
       const T log_n = std::log(std::max(2.0f, static_cast<float>(keys_[row].count)));
       for (int64_t head = 0; head < heads.count; ++head) {
-        const T beta = found[head], softplus = beta > 20 ? beta : std::log1p(std::exp(beta));
-        const T factor = 1 + softplus * std::pow(log_n, 2 * std::tanh(found[heads.count + head]));
+        const T beta = scales[head], softplus = beta > 20 ? beta : std::log1p(std::exp(beta));
+        const T factor = 1 + softplus * std::pow(log_n, 2 * std::tanh(scales[heads.count + head]));
         for (int64_t d = 0; d < head_dim; ++d) queries[head * head_dim + d] *= factor;
       }
-      found += 2 * heads.count;
+      scales += 2 * heads.count;
       queries += stride;
     }
   }

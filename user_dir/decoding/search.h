@@ -93,19 +93,19 @@ class Search {
       features = projected;
     }
     const int64_t symbols = output.outputs, rows = passes_.rows();
-    const Rows<T> given(output, features, rows, output.inputs);
+    const Rows<T> inputs(output, features, rows, output.inputs);
     constexpr int64_t block = Continuations<T>::block;
     const int64_t some = std::min(std::max<int64_t>(most_logits / rows / block, 1) * block, (symbols + 15) / 16 * 16);
     T* logits = logits_.of(rows * some);
     for (Sentence<T>* sentence : live_) sentence->hypotheses.ask();
     for (int64_t begin = 0; begin < symbols; begin += some) {
       const int64_t end = std::min(begin + some, symbols);
-      given.multiply(begin, end, {logits, some, false, begin});
+      inputs.multiply(begin, end, {logits, some, false, begin});
       if (settings_.temperature != 1) divide(logits, rows * some);
-      T* each = logits;
+      T* row = logits;
       for (Sentence<T>* sentence : live_) {
         Hypotheses<T>& hypotheses = sentence->hypotheses;
-        for (int64_t i = 0; i < hypotheses.count(); ++i, each += some) hypotheses.read(i, each, begin, end);
+        for (int64_t i = 0; i < hypotheses.count(); ++i, row += some) hypotheses.read(i, row, begin, end);
       }
     }
     std::vector<Sentence<T>*> unfinished;
@@ -130,12 +130,13 @@ class Search {
     std::stable_sort(ended.begin(), ended.end(), [](const auto& a, const auto& b) { return a.score > b.score; });
     results_.counts[sentence.number] = ended.size();
     int64_t at = sentence.number * settings_.beam;
-    for (const Ended<T>& each : ended) {
-      results_.lengths[at] = each.symbols.size();
-      results_.scores[at] = each.score;
-      std::copy(each.symbols.begin(), each.symbols.end(), results_.symbols + at * (settings_.longest + 1));
-      std::copy(each.positional.begin(), each.positional.end(), results_.positional + at * (settings_.longest + 1));
-      if (results_.attended != nullptr) write_attended(sentence, each, results_.attended + at * (settings_.longest + 1) * results_.source);
+    for (const Ended<T>& hypothesis : ended) {
+      const int64_t start = at * (settings_.longest + 1);
+      results_.lengths[at] = hypothesis.symbols.size();
+      results_.scores[at] = hypothesis.score;
+      std::copy(hypothesis.symbols.begin(), hypothesis.symbols.end(), results_.symbols + start);
+      std::copy(hypothesis.positional.begin(), hypothesis.positional.end(), results_.positional + start);
+      if (results_.attended != nullptr) write_attended(sentence, hypothesis, results_.attended + start * results_.source);
       ++at;
     }
   }

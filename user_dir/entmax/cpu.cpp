@@ -216,9 +216,9 @@ void backward(const Problem<T>& problem, const T* weights, const T* grad, T* gra
 #define ENTMAX_FOR(T, SUFFIX)                                                                                   \
   extern "C" int64_t entmax_forward_##SUFFIX(const T* scores, T* weights, int64_t rows, int64_t n,              \
                                              const double* alpha, int64_t alphas, int64_t repeat) {             \
-    const Alphas found = check(alpha, alphas);                                                                  \
-    if (found != out_of_range && rows > 0) forward<T>({rows, n, alpha, alphas, repeat}, scores, weights);       \
-    return found;                                                                                               \
+    const Alphas range = check(alpha, alphas);                                                                  \
+    if (range != out_of_range && rows > 0) forward<T>({rows, n, alpha, alphas, repeat}, scores, weights);       \
+    return range;                                                                                               \
   }                                                                                                             \
   extern "C" void entmax_backward_##SUFFIX(const T* weights, const T* grad, T* grad_scores, double* grad_alpha, \
                                            int64_t rows, int64_t n, const double* alpha, int64_t alphas,        \

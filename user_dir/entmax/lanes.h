@@ -126,9 +126,9 @@ ENTMAX_INLINE T sum(Vec<T> v) {
 
 template <typename V>
 ENTMAX_INLINE V root(V v) {
-  V found;
-  for (size_t i = 0; i < sizeof v / sizeof v[0]; ++i) found[i] = std::sqrt(v[i]);
-  return found;
+  V roots;
+  for (size_t i = 0; i < sizeof v / sizeof v[0]; ++i) roots[i] = std::sqrt(v[i]);
+  return roots;
 }
 
 template <typename T>
@@ -154,9 +154,9 @@ ENTMAX_INLINE uint32_t bits(IntVec<T> mask) {
   if (std::is_same<T, float>::value) return _mm256_movemask_ps((__m256)mask);
   return _mm256_movemask_pd((__m256d)mask);
 #else
-  uint32_t found = 0;
-  for (int lane = 0; lane < Simd<T>::lanes; ++lane) found |= static_cast<uint32_t>(mask[lane] != 0) << lane;
-  return found;
+  uint32_t bits = 0;
+  for (int lane = 0; lane < Simd<T>::lanes; ++lane) bits |= static_cast<uint32_t>(mask[lane] != 0) << lane;
+  return bits;
 #endif
 }
 
@@ -207,9 +207,9 @@ ENTMAX_INLINE Vec<T> log2_1p(Vec<T> x, Vec<T>& reciprocal) {
 
 // ln(2)^n / n!, the coefficients of 2^x.
 constexpr auto exp2_coefficients = [] {
-  std::array<double, 14> found{1.0};
-  for (int n = 1; n < 14; ++n) found[n] = found[n - 1] * M_LN2 / n;
-  return found;
+  std::array<double, 14> coefficients{1.0};
+  for (int n = 1; n < 14; ++n) coefficients[n] = coefficients[n - 1] * M_LN2 / n;
+  return coefficients;
 }();
 
 // 2^x for x ≥ Simd<T>::least_log2; unspecified below, where the result would be subnormal.
@@ -239,12 +239,12 @@ ENTMAX_INLINE Vec<T> one_minus_exp(Vec<T> t) {
 enum Alphas : int64_t { out_of_range = -1, all_above_one = 0, some_at_one = 1 };
 
 inline Alphas check(const double* alpha, int64_t alphas) {
-  Alphas found = all_above_one;
+  Alphas range = all_above_one;
   for (int64_t i = 0; i < alphas; ++i) {
     if (!(alpha[i] >= 1 && alpha[i] < std::numeric_limits<double>::infinity())) return out_of_range;
-    if (alpha[i] == 1) found = some_at_one;
+    if (alpha[i] == 1) range = some_at_one;
   }
-  return found;
+  return range;
 }
 
 // ε as a divisor: 0 is replaced by a value so small that results equal those of the limit ε → 0.
@@ -306,9 +306,9 @@ struct AnyAlpha {
   }
   ENTMAX_INLINE Vec<T> corrected(Vec<T> p, Vec<T> w, Vec<T> delta) const {
     const Vec<T> first = w * delta;
-    Vec<T> found = p - first;
-    if (curved) found += second * first * first / maximum(p, std::numeric_limits<T>::min() + Vec<T>{});
-    return p > eps * first ? maximum(found, Vec<T>{}) : Vec<T>{};
+    Vec<T> weight = p - first;
+    if (curved) weight += second * first * first / maximum(p, std::numeric_limits<T>::min() + Vec<T>{});
+    return p > eps * first ? maximum(weight, Vec<T>{}) : Vec<T>{};
   }
 };
 
@@ -352,12 +352,12 @@ class Lanes {
     eps_ = eps;
     columns_ = columns;
     power_ = power;
-    Solution found;
+    Solution solution;
     with_power([&](const auto& power) {
-      found = bisected() ? bisect(power) : newton(power, lambda);
-      finish(power, found);
+      solution = bisected() ? bisect(power) : newton(power, lambda);
+      finish(power, solution);
     });
-    return found;
+    return solution;
   }
 
   // The same weights, to the bit, from the solution.
@@ -486,9 +486,9 @@ class Lanes {
 // -------------------------------------------------------------------------------------------------- backward
 
 constexpr auto inverse_factorials = [] {
-  std::array<double, 21> found{1.0, 1.0};
-  for (int n = 2; n < 21; ++n) found[n] = found[n - 1] / n;
-  return found;
+  std::array<double, 21> factors{1.0, 1.0};
+  for (int n = 2; n < 21; ++n) factors[n] = factors[n - 1] / n;
+  return factors;
 }();
 
 // (e^s − 1 − s) / s² for 0 ≤ s ≤ 1 by its power series, all of whose terms are positive.

@@ -202,15 +202,15 @@ void backward_row(const Problem<T>& problem, int64_t number, const Solution<T>& 
   with_power(eps, [&](const auto& power) {
     for (int64_t j = 0; j < n; j += lanes) {
       const Vec<T> z = load(row + j, n - j, -std::numeric_limits<T>::infinity()) - solution.top;
-      Vec<T> found = rest + Vec<T>{};
+      Vec<T> gradient = rest + Vec<T>{};
       if (any<T>(z > least)) {
         const Vec<T> x = eps * (maximum(z, least + Vec<T>{}) - solution.lambda);
         Vec<T> p, w, h;
         power.prepare(x, p, w);
         power(x, p, w, h);
-        found += z > least ? p * scale : Vec<T>{};
+        gradient += z > least ? p * scale : Vec<T>{};
       }
-      store(found, grad_row + j, n - j);
+      store(gradient, grad_row + j, n - j);
     }
   });
   grad_row[target] -= grad * (1 - problem.smoothing);

@@ -65,8 +65,8 @@ void forward_row(const Problem<T>& problem, int64_t row, T* exponentials, Pair<T
   }
   const Vec<T> least = least_mixture<T> + Vec<T>{};
   for (int64_t j = 0; j < n; j += lanes) {
-    const Vec<T> found = load(mixture + j, n - j, T(1));
-    const Vec<T> kept = found < least ? least : found;  // NaN stays NaN
+    const Vec<T> value = load(mixture + j, n - j, T(1));
+    const Vec<T> kept = value < least ? least : value;  // NaN stays NaN
     store(kept, mixture + j, n - j);
     store(log2<T>(kept) * static_cast<T>(M_LN2), log_p + j, n - j);
   }

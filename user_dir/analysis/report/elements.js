@@ -17,8 +17,8 @@ const svg = (tag, attributes = {}, ...children) => fill(document.createElementNS
 
 const range = (count) => Array.from({ length: count }, (_, index) => index);
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
-const sameHead = (one, other) =>
-  one.attention === other.attention && one.layer === other.layer && one.head === other.head;
+const sameHead = (a, b) =>
+  a.attention === b.attention && a.layer === b.layer && a.head === b.head;
 const MEAN = "mean of all heads";
 const headName = (head) => (head.mean ? MEAN : `layer ${head.layer}, head ${head.head}`);
 const SHORT_TYPES = { encoder_self: "encoder", decoder_self: "decoder", decoder_context: "context" };

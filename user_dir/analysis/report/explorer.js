@@ -162,8 +162,8 @@ function headPicker(model, type, choose) {
   };
 }
 
-const samePlace = (one, other) => (one.mean || other.mean ? one.mean === other.mean
-  : one.layer === other.layer && one.head === other.head);
+const samePlace = (a, b) => (a.mean || b.mean ? a.mean === b.mean
+  : a.layer === b.layer && a.head === b.head);
 const exists = ([layers, heads], place) => place.mean || (place.layer < layers && place.head < heads);
 
 // One model's panel of the explorer. state.chooseQuery and state.chooseHead pass a choice on to the other panels.
@@ -255,20 +255,20 @@ function explorer(data) {
     sentence: 0, type: (types.find((type) => type.key === "decoder_context") ?? types[0]).key, query: { source: 1, reference: 1 }, ramp: heatRamp(), linked: true, words: false,
     chooseQuery(reading, query) {
       state.query[reading] = query;
-      for (const each of sides) each.mark();
+      for (const panel of sides) panel.mark();
       remember();
     },
     chooseHead(side, head) {
-      for (const each of state.linked ? sides : [side]) {
-        if (each.choose(state.type, head)) each.show();
+      for (const panel of state.linked ? sides : [side]) {
+        if (panel.choose(state.type, head)) panel.show();
       }
       setLinked(state.linked && same());
       remember();
     },
     // Start with the sparsest of the heads that all models have, which is the most telling.
     start(type) {
-      const shapes = models.filter((each) => type in each.maps.shape).map((each) => each.maps.shape[type]);
-      const rows = models.flatMap((each) => each.heads)
+      const shapes = models.filter((model) => type in model.maps.shape).map((model) => model.maps.shape[type]);
+      const rows = models.flatMap((model) => model.heads)
         .filter((row) => row.attention === type && shapes.every((shape) => exists(shape, row)));
       const sparsest = rows.reduce((best, row) => (row.density < best.density ? row : best));
       return { layer: sparsest.layer, head: sparsest.head };
@@ -289,24 +289,24 @@ function explorer(data) {
   function search() {
     const wanted = find.value.trim().toLowerCase();
     const has = (sentence) => [textOf(sentence), joined(sentence.target)].some((text) => text.toLowerCase().includes(wanted));
-    found = range(longest.length).filter((index) => !wanted || String(index) === wanted || has(longest[index]));
-    count.textContent = wanted ? `${found.length} of ${longest.length} sentences` : "";
+    matches = range(longest.length).filter((index) => !wanted || String(index) === wanted || has(longest[index]));
+    count.textContent = wanted ? `${matches.length} of ${longest.length} sentences` : "";
     list();
-    if (found.length && !found.includes(state.sentence)) chosenByUser(found[0]);
+    if (matches.length && !matches.includes(state.sentence)) chosenByUser(matches[0]);
     else steps();
   }
 
-  // The sentences found, and the shown one, as options.
+  // The matching sentences, and the shown one, as options.
   function list() {
-    select.replaceChildren(...[...new Set([...found, state.sentence])].sort((one, other) => one - other).map((index) => {
+    select.replaceChildren(...[...new Set([...matches, state.sentence])].sort((a, b) => a - b).map((index) => {
       const whole = textOf(longest[index]);
       return html("option", { value: index }, `${index}: ${whole.length > 60 ? `${whole.slice(0, 59)}…` : whole}`);
     }));
     select.value = String(state.sentence);
   }
 
-  const before = () => found.findLast((index) => index < state.sentence);
-  const after = () => found.find((index) => index > state.sentence);
+  const before = () => matches.findLast((index) => index < state.sentence);
+  const after = () => matches.find((index) => index > state.sentence);
   function steps() {
     back.disabled = before() === undefined;
     onward.disabled = after() === undefined;
@@ -381,7 +381,7 @@ function explorer(data) {
   });
   const find = html("input", { type: "search", id: "find", placeholder: "words or number", oninput: search });
   const count = html("span", { class: "note", role: "status" });
-  let found = range(longest.length);
+  let matches = range(longest.length);
   const note = html("p", { class: "note", hidden: true }, translated()
     ? "The decoder reads the translation: each row shows the token it reads → the token that follows."
     : "The decoder reads the reference translation (teacher forcing), not the model's own output: each row shows " +

@@ -210,7 +210,7 @@ function sortedDensities(data) {
       const rows = model.heads.filter((row) => row.attention === type.key);
       const layers = 1 + Math.max(...rows.map((row) => row.layer));
       const sorted = range(layers).map((layer) =>
-        rows.filter((row) => row.layer === layer).sort((one, other) => other.density - one.density));
+        rows.filter((row) => row.layer === layer).sort((a, b) => b.density - a.density));
       const chart = frame({
         label: `Density of the heads of each layer, sorted, ${type.title}`,
         x: layerAxis(layers), y: { low: 0, high: 1.04, label: "density", ticks: [0, 0.2, 0.4, 0.6, 0.8, 1] },

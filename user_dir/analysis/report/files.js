@@ -25,8 +25,8 @@ const PAINTED = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasha
 function painted(node) {
   const copy = node.cloneNode(true);
   const copies = [copy, ...copy.querySelectorAll("*")];
-  [node, ...node.querySelectorAll("*")].forEach((each, index) => {
-    const style = getComputedStyle(each);
+  [node, ...node.querySelectorAll("*")].forEach((original, index) => {
+    const style = getComputedStyle(original);
     for (const name of PAINTED) copies[index].setAttribute(name, style.getPropertyValue(name));
     copies[index].removeAttribute("class");
   });

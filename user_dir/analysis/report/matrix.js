@@ -63,7 +63,7 @@ function readout(sentence, type, map, row) {
   const { queries, keys } = sidesOf(sentence, type);
   const possible = sentence.possible(type, row);
   const attended = keys.map((token, key) => ({ key, share: map[row * keys.length + key] }))
-    .filter((each) => each.share).sort((one, other) => other.share - one.share);
+    .filter(({ share }) => share).sort((a, b) => b.share - a.share);
   const zeros = possible - attended.length;
   const rest = zeros === 0 ? "; no weight is exactly 0"
     : zeros === 1 ? "; the other weight is exactly 0" : `; the other ${zeros} weights are exactly 0`;

@@ -85,7 +85,7 @@ function heads(data, choose) {
 
     function draw() {
       const value = (row) => (sorted.name === null ? -place(row) : row[sorted.name] ?? -Infinity);
-      const rows = [...model.heads].sort((one, other) => value(other) - value(one) || place(one) - place(other));
+      const rows = [...model.heads].sort((a, b) => value(b) - value(a) || place(a) - place(b));
       if (sorted.name !== null && !sorted.down) rows.reverse();
       body.replaceChildren(...rows.map((row) => html("tr", {},
         html("th", { scope: "row" }, headButton(model, row, shortName(row), choose)),
