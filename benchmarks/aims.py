@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Speed on this CPU beside the aims, in one table that marks what was missed; α is learned per head.
+"""Compare speed on this CPU with the aims, in one table that marks missed aims; α is learned per head.
 
 python benchmarks/aims.py --threads 1     # some five minutes; data: scripts/prepare.py multi30k
 """

@@ -5,9 +5,9 @@
     ATEN_CPU_CAPABILITY=avx2 python benchmarks/attention.py
 
 8 heads of 64 dimensions; queries, keys and values from N(0, 1.5²); float32 on a CPU unless another dtype is
-named, bfloat16 on a GPU. *training*: forward and backward, with the gradient of α where that is learned
-(1.05 to 1.95 over the heads); *graph*: the same, replayed from a CUDA graph, without the time of Python.
-What cannot run is listed with the reason.
+named, bfloat16 on a GPU. *training*: forward and backward, with the gradient of α if it is learned (1.05 to
+1.95 over the heads); *graph*: training replayed from a CUDA graph, without the time that Python takes.
+A contender that cannot run is listed with the reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from user_dir.attention import attention
 from user_dir.files import write_json
 
 HEADS, HEAD_DIM = 8, 64  # those of the base model
-LENGTHS = (32, 128, 512, 1024, 2048, 4096)  # on a CPU, with 2,048 tokens or one sentence
+LENGTHS = (32, 128, 512, 1024, 2048, 4096)  # on a CPU, in batches of 2,048 tokens, at least one sentence
 GPU_SENTENCES = {32: 300, 64: 256, 128: 256, 256: 128, 512: 64, 1024: 32, 4096: 4, 16384: 1}  # by length
 
 
@@ -39,7 +39,7 @@ class Contender:
     function: Callable[..., Tensor]
     alpha: float | None = 1.0
     dtype: torch.dtype | None = None
-    base: str = "softmax, SDPA"  # what its time is a multiple of
+    base: str = "softmax, SDPA"  # the contender that its time is compared with
 
 
 def on_cpu(causal: bool) -> list[Contender]:
@@ -116,7 +116,7 @@ def captured(call: Callable[[], object]) -> Callable[[], object]:
     """A call that replays the work of ``call`` on the GPU."""
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):  # on the stream of the capture, where torch has prepared nothing yet
+    with torch.cuda.stream(stream):  # warms up the capture's stream, where torch has prepared nothing yet
         call()
     torch.cuda.current_stream().wait_stream(stream)
     with torch.cuda.graph(graph, stream=stream):

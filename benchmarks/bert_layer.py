@@ -3,9 +3,9 @@
 
     python benchmarks/bert_layer.py --threads 1
 
-The layer is BERT-base's: 12 heads of 64 dimensions, feed-forward 3,072. Queries and keys are as from
-N(0, 1.5²), as in attention.py, and α's from 1.05 to 1.95 over the heads. *training* is forward and backward,
-with all gradients and BERT's dropout, 0.1, which is slow in SDPA. Multiples are medians within rounds.
+The layer is BERT-base's: 12 heads of 64 dimensions, feed-forward 3,072. Queries and keys are scaled to
+N(0, 1.5²), as in attention.py; α is from 1.05 to 1.95 over the heads. *training*: forward and backward with
+gradients of all parameters and BERT's dropout of 0.1, slow in SDPA. Multiples are medians over rounds.
 """
 
 import torch

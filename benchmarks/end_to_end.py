@@ -59,7 +59,7 @@ SETTINGS = """--task translation --share-all-embeddings --dropout 0.1
 
 @dataclass(frozen=True)
 class System:
-    """A model to compare: fairseq's, or ours with these flags, perhaps with α-entmax by bisection."""
+    """A model to compare: fairseq's (``stock``) or ours, with more flags or with α-entmax by bisection."""
 
     name: str
     flags: tuple[str, ...] = ()
@@ -113,7 +113,7 @@ def write_random_corpus(folder: Path, sentences: int, seed: int, words: int = 10
 
 
 class Systems:
-    """fairseq's trainers of one size and precision, all with the initial parameters of the first one."""
+    """Makes fairseq's trainers of one size and precision, which all start with the same parameters."""
 
     def __init__(self, data: Path, languages: tuple[str, str], size: str, device: str, args: Namespace):
         self.size, self.parameters, self.seed = size, None, args.seed
@@ -156,7 +156,7 @@ class Systems:
 def time_training(trainers: dict[str, Trainer], updates: int, rounds: int, seed: int) -> list[dict]:
     """Target tokens per second; an update is fairseq-train's: forward, backward, clipping, Adam."""
     batches: list[dict] = []
-    for trainer in trainers.values():  # whose batches also tell the shapes of CUDA graphs
+    for trainer in trainers.values():  # each needs an iterator, which tells CUDA graphs the shapes of batches
         epochs = trainer.get_train_iterator(1)
         while len(batches) < updates * (rounds + 1):
             batches += itertools.islice(epochs.next_epoch_itr(), updates * (rounds + 1) - len(batches))
@@ -211,7 +211,7 @@ def time_translation(
 
 
 def search_of(trainer: Trainer, task, beam: int, int8: bool = False) -> Callable[[dict, int], list[int]]:
-    """fairseq's search: from a batch and a length of translations to the lengths of the best ones."""
+    """fairseq's search as a function: a batch and the length to enforce → lengths of best translations."""
     model = trainer.model
     model.eval()
     settings = GenerationConfig(beam=beam)
@@ -229,7 +229,7 @@ def search_of(trainer: Trainer, task, beam: int, int8: bool = False) -> Callable
 
 
 def ctranslate2_of(model, task, beam: int, compute_type: str) -> Callable[[dict, int], list[int]]:
-    """The same with CTranslate2, which takes as many steps: it scores the end of each translation as well."""
+    """Like :func:`search_of` with CTranslate2, in as many steps: both also score the end of a translation."""
     import ctranslate2
     from ctranslate2.converters.fairseq import set_transformer_decoder, set_transformer_encoder
     from ctranslate2.specs import TransformerSpec
@@ -262,7 +262,7 @@ def ctranslate2_of(model, task, beam: int, compute_type: str) -> Callable[[dict,
 
 
 def marian_of(model, task, beam: int, kind: str) -> Callable[[dict, int], list[int]]:
-    """The same with Marian, on one thread, after an update of random parameters."""
+    """Like :func:`search_of` with Marian, on one thread, with random parameters after one update."""
     import _pymarian
 
     folder, layer, words = tempfile.mkdtemp(), model.encoder.layers[0], ["</s>", "<unk>"]
@@ -277,7 +277,7 @@ def marian_of(model, task, beam: int, kind: str) -> Callable[[dict, int], list[i
         --transformer-preprocess n --transformer-postprocess da --transformer-postprocess-top n"""
     _pymarian.Trainer(" ".join(flags.split())).train()
     values = dict(np.load(f"{folder}/model.npz"))
-    values["decoder_ff_logit_out_b"][0, 0] = -1e9  # of the end of a translation, which comes by its length
+    values["decoder_ff_logit_out_b"][0, 0] = -1e9  # never </s>, so that only the limit ends a translation
     np.savez(f"{folder}/model.npz", **values)
     kind = kind.replace("int8", f"intgemm8{torch.backends.cpu.get_cpu_capability().lower()}")
     _pymarian.main(f"convert --from {folder}/model.npz --to {folder}/model.bin --gemm-type {kind}".split())

@@ -3,8 +3,8 @@
 
     python benchmarks/kernels.py --threads 2
 
-Contenders take turns in every round, in random order; times are medians over rounds, multiples the medians
-of the multiples of softmax's (or cross-entropy's) time within rounds.
+Contenders take turns in every round, in random order. Times are medians over rounds; multiples of the time
+of softmax (or cross-entropy) are medians over rounds of the ratio within a round.
 *per head*: α from 1.05 to 1.95 over the heads.
 """
 
@@ -87,7 +87,7 @@ def calls_of(contender: Contender, scores: Tensor, grad: Tensor) -> dict[str, Ca
 def time_kernels(
     compared: list[Contender], shape: list[int], variance: float, rounds: int, seed: int, device: str
 ) -> list[dict]:
-    """A row per contender, softmax first, and measure, on scores from N(0, variance)."""
+    """A row per contender and measure, on scores from N(0, variance); softmax must be the first contender."""
     generator = torch.Generator().manual_seed(seed)
     scores = (torch.randn(shape, generator=generator) * variance**0.5).to(device)
     grad = torch.randn(shape, generator=generator).to(device)
@@ -126,9 +126,9 @@ def timed(calls: dict, rounds: int, seed: int, device: str, where: dict) -> list
 
 
 def accuracy(count: int, variance: float, seed: int, device: str) -> list[dict]:
-    """The largest error of a weight, and of the gradient of α relative to the largest one, by α.
+    """For each α, the largest error of a weight, and that of α's gradient relative to the largest gradient.
 
-    Truth is our own α-entmax in float64, which tests compare with mpmath.
+    The reference is our own α-entmax in float64, which tests compare with mpmath.
     """
     generator = torch.Generator().manual_seed(seed)
     scores, grad = (torch.randn(1, count, 1, 128, generator=generator).to(device) for _ in range(2))

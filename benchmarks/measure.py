@@ -1,4 +1,4 @@
-"""Measuring times and peak memory in turns, and the machine that it is done on."""
+"""Measure times and peak memory, taking turns, and describe the machine."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ def begin(args: argparse.Namespace) -> tuple[str, dict]:
     device = "cpu" if args.cpu or not torch.cuda.is_available() else "cuda"
     if args.threads:
         torch.set_num_threads(args.threads)
-    warnings.simplefilter("ignore")  # of torch, fairseq and hydra, about their own age
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # of the profiler
+    warnings.simplefilter("ignore")  # torch, fairseq and hydra warn of their own deprecations
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # silences the profiler
     return device, {**machine(Path(sys.argv[0]).stem, device, args.seed), "rounds": args.rounds}
 
 

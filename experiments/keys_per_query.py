@@ -7,10 +7,10 @@
 
 The plan, made before the first run. MiniLM (docs/post-editing.md says where it comes from) becomes a masked
 language model of Tatoeba's English: 1,000 updates of 32 sentences with softmax, learning rate 5e-4, 30 % of
-the pieces masked. From there each system goes on for 400 updates at 1e-4 with three seeds, which draw
-sentences and masks, alike for all systems. Then loss (nats per masked piece) and keys per query (mean over
-heads) are measured on the validation set, with the same masks for all. The dial may lose 5 %, so that it
-gets to its target; the question is whether its loss is lower than that of constant or learned α's with as
+the pieces masked. From there each system goes on for 400 updates at 1e-4 with three seeds; a seed draws the
+same sentences and masks for all systems. Then loss (nats per masked piece) and keys per query (mean over
+heads) are measured on the validation set, with the same masks for all. The dial may exceed the dense loss by
+5 %, to reach its target; the question is whether its loss is lower than with a constant or learned α and as
 many keys. A run that is in experiments/records/keys_per_query.json is not made again.
 """
 
@@ -44,7 +44,7 @@ SEEDS = 1, 2, 3
 
 
 def masking(tokenizer, seed: int):
-    """What turns examples into batches with masks."""
+    """A collator that makes batches of masked examples."""
     return transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.3, seed=seed)
 
 

@@ -3,7 +3,7 @@
 
     python experiments/run.py experiments/comparison.yaml --only 'de-en-*-seed1'
 
-A run works in runs/EXPERIMENT/NAME-seedN. What is there is not made again, so the same command goes on after
+A run works in runs/EXPERIMENT/NAME-seedN. Existing files are kept, so that the same command goes on after
 an interruption; a run with a result.json is finished. Scores, translations, α and statistics of heads, but no
 models, are packed into experiments/records/EXPERIMENT.tar.xz, and unpacked from there into runs/.
 """
@@ -36,14 +36,14 @@ from user_dir.files import atomic_write, read_json, read_yaml, write_json  # noq
 
 RUNS, RECORDS = ROOT / "runs", ROOT / "experiments" / "records"
 KEPT = ("result.json", "alpha.jsonl", "average.heads.json", "average.importance.json", "evaluation/*")
-# With stop_early: false. BLEU of validation takes time and would decide nothing.
+# Overrides with stop_early: false. BLEU on validation would take time and decide nothing.
 NEVER_EARLY = """checkpoint.best_checkpoint_metric=loss checkpoint.maximize_best_checkpoint_metric=false
     checkpoint.patience=-1 task.eval_bleu=false task.eval_bleu_args='{}' task.eval_bleu_remove_bpe=null"""
 
 
 @dataclass
 class Plan:
-    """An experiment's file, whose keys are these. ``before`` are shell commands."""
+    """An experiment's file; its keys are these fields. ``before``: shell commands to run before the runs."""
 
     runs: list[dict]
     average: int | str = 5  # the last N epochs; last: the last update; ema: the moving average of training
@@ -92,7 +92,7 @@ def read_plan(path: Path, folder: Path = RUNS, patterns: list[str] = ()) -> tupl
 
 
 def unpack(experiment: str, folder: Path = RUNS, records: Path = RECORDS) -> Path:
-    """Unpack the records of an experiment, but not over files that are there; returns its folder of runs."""
+    """Unpack the records of an experiment without overwriting files; returns its folder of runs."""
     archive, target = records / f"{experiment}.tar.xz", folder / experiment
     if archive.is_file():
         with tarfile.open(archive) as file:
@@ -103,7 +103,7 @@ def unpack(experiment: str, folder: Path = RUNS, records: Path = RECORDS) -> Pat
 
 
 def pack(experiment: str, folder: Path, records: Path) -> None:
-    """Write the archive of an experiment anew, with what is kept of finished runs, alike files together."""
+    """Rewrite an experiment's archive with what is kept of finished runs, files of the same name together."""
     archive, source = records / f"{experiment}.tar.xz", folder / experiment
     kept = {file for done in source.glob("*/result.json") for name in KEPT for file in done.parent.glob(name)}
     if archive.is_file():
@@ -112,7 +112,7 @@ def pack(experiment: str, folder: Path, records: Path) -> None:
     with atomic_write(archive) as whole, tarfile.open(None, "w:xz", whole, format=tarfile.PAX_FORMAT) as file:
         for path in sorted(kept, key=lambda path: (path.name, path)):
             data = path.read_bytes()
-            for place in (source, ROOT) if path.suffix == ".json" else ():  # says nothing of this machine
+            for place in (source, ROOT) if path.suffix == ".json" else ():  # removes paths of this machine
                 data = data.replace(f"{place}/".encode(), b"")
             entry = tarfile.TarInfo(str(path.relative_to(source)))
             entry.size = len(data)
@@ -144,7 +144,7 @@ def train(run: Run) -> None:
 
 
 def average(run: Run) -> None:
-    """Average the checkpoints of the last epochs, or take one as it is; then remove all others."""
+    """Average the last epochs, or take the last update or its moving average; then remove all checkpoints."""
     paths = sorted(run.folder.glob("checkpoint[0-9]*.pt"), key=lambda path: (len(path.name), path.name))
     paths = [path for path in paths if path.stem.removeprefix("checkpoint").isdigit()]
     if run.plan.average in ("ema", "last"):
@@ -161,7 +161,7 @@ def average(run: Run) -> None:
 
 
 def make(run: Run) -> None:
-    """All stages of a run whose files are not there yet; the last one writes result.json."""
+    """Run the stages of a run whose files do not exist yet; the last stage writes result.json."""
     from user_dir.analysis.results import summary
     from user_dir.checkpoints import load_checkpoint, model_name, model_settings, task_settings
     from user_dir.corpora import load_corpus
@@ -198,7 +198,7 @@ def make(run: Run) -> None:
     validate = ["-W", "ignore", "-m", "fairseq_cli.validate", folder / "bin", "--path", checkpoint]
     validate += ["--user-dir", ROOT / "user_dir", "--task", "translation", "--valid-subset", "valid"]
     validate += ["--max-tokens", 4096, "--log-format", "json"]
-    for side in ("source", "target"):  # of the model: training may have been restricted to short sentences
+    for side in ("source", "target"):  # the model's limits: training may have excluded longer sentences
         if settings.get(f"max_{side}_positions"):
             validate += [f"--max-{side}-positions", settings[f"max_{side}_positions"]]
     if not json_lines(run.folder / "validate.log", "valid_loss"):
@@ -230,9 +230,9 @@ def make(run: Run) -> None:
 def training_figures(folder: Path) -> dict:
     """Updates, time, speed and, by epoch, validation losses of training, from its log and its sessions.
 
-    ``tokens_per_second`` is the median over the log's intervals of target tokens per second of wall time,
-    ``tokens_per_processor_second`` over the whole training. Times are None if a session was killed.
-    ``alignment``, of a latent alignment, has what the log says of its last epoch.
+    ``tokens_per_second`` is the median over the log's intervals of target tokens per second of wall time.
+    ``tokens_per_processor_second`` covers the whole training, and is None if it took several sessions. Times
+    are None if a session was killed. ``alignment`` has a latent alignment's figures of the last epoch.
     """
     lines = json_lines(folder / "training.log", "epoch")
     epochs = {line["epoch"]: line for line in lines if "train_wpb" in line}
@@ -303,6 +303,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # So that what is running ends, too.
+    # So that SIGTERM also ends the subprocess that is running.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     run_command(main, "interrupted; the same command goes on")

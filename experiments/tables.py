@@ -4,8 +4,8 @@
     python experiments/tables.py experiments/comparison.yaml --only 'en-de-*'
     python experiments/tables.py experiments/comparison.md
 
-A page's tables are what the command above them, in a fence of the language sh, prints; they stand between
-``<!-- output: TITLE; TITLE -->`` and ``<!-- end -->``: the sections with these titles, or all but lists.
+The tables of a page stand between ``<!-- output: TITLE; TITLE -->`` and ``<!-- end -->``. They come from the
+output of the sh code block above them: its sections with these titles or, without titles, all but lists.
 Commands find the records of experiments in the folder runs. Use it only on pages that you trust.
 """
 
@@ -33,7 +33,7 @@ Column = tuple[str, str, Callable[[dict], float | None]]
 
 
 def column(header: str, form: str, *keys: str, times: float = 1) -> Column:
-    """A column of the figure that these keys lead to; None if one is missing."""
+    """A column with the number that nested ``keys`` of a result lead to; None if a key is missing."""
 
     def number(result: dict) -> float | None:
         for key in keys:
@@ -84,7 +84,7 @@ def scores(tests: list[str], results: list[dict]) -> list[Column]:
     for name in tests or ["valid"]:
         for header, key in metrics.items():
             columns.append(column(f"{name} {header}", ".2f", "evaluation", name, key))
-    # of sparse outputs, of later records, and of languages with tokens
+    # Only sparse outputs have support, only newer records keys per query, only some languages "tok lc".
     return with_figures(columns, ("support", "keys per query", "tok lc"), results)
 
 
@@ -110,7 +110,7 @@ def costs(tests: list[str], results: list[dict]) -> list[Column]:
 
 
 def with_figures(columns: list[Column], optional: tuple[str, ...], results: list[dict]) -> list[Column]:
-    """The columns, without those whose header ends like an optional one and that no run has figures for."""
+    """The columns without those whose header ends like one of ``optional`` and that no run has values for."""
     return [
         (header, form, number)
         for header, form, number in columns
@@ -119,7 +119,7 @@ def with_figures(columns: list[Column], optional: tuple[str, ...], results: list
 
 
 def of_plan(plan: Path, patterns: list[str], folder: Path = RUNS, records: Path = RECORDS) -> str:
-    """The tables of the runs that are done of an experiment."""
+    """The tables of an experiment's finished runs."""
     _, runs = read_plan(plan, folder, patterns)
     for experiment in {run.experiment for run in runs}:
         unpack(experiment, folder, records)
@@ -136,7 +136,7 @@ def keys_per_query(folder: Path) -> dict[str, float]:
 
 
 def updated(page: str, run: Callable[[str], str]) -> str:
-    """A page with every output as its command prints it now; ``run`` returns what a command prints."""
+    """Update every output in a page to what its command prints now; ``run`` returns what a command prints."""
     command, printed = "", {}
 
     def replaced(part: re.Match) -> str:

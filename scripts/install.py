@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Install the requirements into .venv, at the versions that constraints.txt names.
 
-`make` runs this before anything else; where .venv is up to date it takes a moment. .venv is made with the
-Python that runs this; once finished it stays, whichever supported Python it has, unless --this-python is
-given. Only the standard library is needed, and Pythons that are not supported can run it, to be told so.
+`make` runs this before anything else; if .venv is up to date, it takes a moment. .venv is made with the
+Python that runs this script. A finished .venv is kept with any supported Python or, with --this-python, only
+with this one. The script needs only the standard library; an unsupported Python ends with a message.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def parse_args(argv=None):
 
 
 def main(argv=None) -> None:
-    """Make .venv, or bring it up to date, or find that it is."""
+    """Make .venv, or bring it up to date if it is not."""
     this_python = parse_args(argv).this_python
     finished = STAMP.exists() and works(VENV, sys.version_info[:2] if this_python else None)
     if finished and STAMP.stat().st_mtime >= max(
@@ -51,14 +51,14 @@ def main(argv=None) -> None:
         check_compiler()
         if VENV.is_symlink():
             sys.exit(f"error: .venv is a link to {VENV.resolve()}, where that environment is not; remove it")
-        # What an interrupted installation left cannot be told from what is whole.
+        # Packages that an interrupted installation left may be incomplete, so all are removed.
         run(sys.executable, "-m", "venv", "--clear", VENV)
     print("installing the requirements into .venv, which takes some minutes", flush=True)
     pip("--quiet", "--upgrade", "pip")
     pip("--quiet", *BUILDS_FAIRSEQ)
     requirements = (word for file in REQUIREMENTS for word in ("--requirement", file))
     pip("--quiet", "--no-build-isolation", *requirements)
-    # fairseq wants it for speech alone; beside a torch for CPUs it does not load, nor then does transformers.
+    # fairseq needs it only for speech. Beside a CPU-only torch, importing it fails, and transformers with it.
     run(python_of(VENV), "-m", "pip", "uninstall", "--quiet", "--yes", "torchaudio")
     STAMP.touch()
 
@@ -111,7 +111,7 @@ def pip(*words) -> None:
 
 
 def run(*command) -> None:
-    """Run a command; end with its status if it fails, which has said why."""
+    """Run a command; if it fails, exit with its status, since it has printed the reason."""
     status = subprocess.run([str(word) for word in command]).returncode
     if status != 0:
         sys.exit(status)

@@ -1,10 +1,10 @@
 """Checkpoints: reading, writing and averaging them, and fingerprints of their vocabularies.
 
-A checkpoint may come from a stranger, and reading it runs no code: its pickle may hold data alone (torch's
+A checkpoint may come from a stranger, so reading it runs no code: its pickle may contain only data (torch's
 ``weights_only``), and its settings must be plain values, none of which is code that fairseq would evaluate.
 
-A model used with another vocabulary computes nonsense, also where the sizes fit. A checkpoint therefore keeps
-the fingerprints of its training's vocabulary, and whatever uses the checkpoint compares them.
+A model used with another vocabulary computes nonsense, even if the sizes match. A checkpoint therefore has
+fingerprints of the vocabulary that it was trained with, and whatever uses the checkpoint compares them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _PLAIN = (dict, list, tuple, Namespace, str, bool, int, float, type(None))
 
 
 class _NumpyType:
-    """A dtype as a pickle builds it; numpy's own takes a state by which bytes become pointers."""
+    """A dtype as a pickle builds it; the state of numpy's own class can turn bytes into pointers."""
 
     def __init__(self, name: str, *flags: bool):
         if not re.fullmatch("[biuf][1-8]", name):
@@ -63,14 +63,14 @@ class _NumpyType:
 
 
 class _NumpyArray(np.ndarray):
-    """An array as a pickle builds it: empty, then by its state."""
+    """An array as a pickle builds it: created empty, then filled by ``__setstate__``."""
 
     def __setstate__(self, state: tuple) -> None:
         version, shape, kind, by_columns, content = state
         super().__setstate__((version, shape, kind.dtype, by_columns, content))
 
     def __reduce_ex__(self, protocol: int):
-        return np.array(self, subok=False).__reduce_ex__(protocol)  # saved as numpy's own
+        return np.array(self, subok=False).__reduce_ex__(protocol)  # saved as a numpy array
 
 
 def _numpy_number(kind: _NumpyType, content: bytes) -> np.generic:
@@ -81,7 +81,7 @@ def _numpy_array(kind: type, shape: tuple, code: bytes) -> _NumpyArray:
     return np.empty(0).view(_NumpyArray)
 
 
-# ``--eval-bleu`` stores numbers of numpy; numpy 1 and 2 have different names for what builds them.
+# ``--eval-bleu`` stores numpy scalars; numpy 1 and 2 have different names for the functions that build them.
 _BUILDERS = [(Namespace, "argparse.Namespace"), (_NumpyType, "numpy.dtype"), (_NumpyArray, "numpy.ndarray")]
 for core in ("numpy.core", "numpy._core"):
     _BUILDERS += [
@@ -95,8 +95,8 @@ def read_checkpoint(path: str | Path) -> dict:
     """Read a fairseq checkpoint on the CPU, into memory of its own: later changes of the file do not matter.
 
     Raises:
-        UserError: there is none, it is cut short or of another program, it could run code, or a parameter is
-            not finite.
+        UserError: the file is missing, truncated or not a fairseq checkpoint, could run code, or has a
+            parameter that is not finite.
     """
     path = Path(path)
     if not path.is_file():
@@ -123,7 +123,7 @@ def read_checkpoint(path: str | Path) -> dict:
 
 
 def _danger(value, name="settings") -> str | None:
-    """What is dangerous in settings: what is no plain value, or is evaluated by fairseq or OmegaConf."""
+    """Describe the first setting, if any, that is not plain or that fairseq or OmegaConf would evaluate."""
     if type(value) not in _PLAIN or type(name) is not str:
         return f"its setting {name} is a {type(value).__name__}"
     if isinstance(value, str):
@@ -134,7 +134,7 @@ def _danger(value, name="settings") -> str | None:
 
 
 def is_literal(text: str) -> bool:
-    """Whether text is a Python literal, so that evaluating it runs nothing."""
+    """Whether text is a Python literal, which can be evaluated without running code."""
     try:
         ast.literal_eval(text.strip())
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
@@ -145,7 +145,7 @@ def is_literal(text: str) -> bool:
 def load_checkpoint(path: str | Path) -> dict:
     """Load a checkpoint to the CPU without the state of its optimizer; raises as :func:`read_checkpoint`.
 
-    ``cfg`` is filled in for those written before fairseq had it.
+    ``cfg`` is built from ``args`` for checkpoints by old versions of fairseq, which lack it.
     """
     state = read_checkpoint(path)
     state[OPTIMIZER] = None
@@ -162,7 +162,7 @@ def load_checkpoint(path: str | Path) -> dict:
 def require_finite(parameters: Mapping[str, Tensor], what: str) -> None:
     """Raise UserError, about ``what``, unless all parameters are finite.
 
-    fairseq keeps a number of uninitialised memory as ``_float_tensor``, for its dtype.
+    ``_float_tensor`` is not checked: fairseq uses only its dtype and leaves its memory uninitialised.
     """
     for name, value in parameters.items():
         if not name.endswith("_float_tensor") and not torch.isfinite(value).all():
@@ -219,7 +219,7 @@ def save_checkpoint(state: dict, path: str | Path) -> None:
             raise error.__context__ or OSError(str(error)) from None
 
 
-# The settings that say how a model was trained; the others are about machines, and about other commands.
+# Sections of settings that say how a model was trained; the others are about machines or other commands.
 _TRAINING = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset", "ema")
 _TRAINING += ("common", "checkpoint")
 
@@ -251,9 +251,9 @@ def for_inference(state: dict) -> dict:
 
 
 def last_checkpoints(folder: str | Path, count: int) -> list[Path]:
-    """The ``count`` latest checkpoints checkpointN.pt, of the ends of epochs N, in ``folder``.
+    """The ``count`` latest checkpoints in ``folder``, of those at the ends of epochs N (checkpointN.pt).
 
-    ``checkpoint_last.pt`` is one of them if training went on to it.
+    ``checkpoint_last.pt`` counts, too, if it has more updates than the last of these.
     """
     named = ((re.fullmatch(r"checkpoint(\d+)\.pt", path.name), path) for path in Path(folder).glob("*.pt"))
     paths = [path for _, path in sorted((int(match[1]), path) for match, path in named if match)]
@@ -266,14 +266,14 @@ def last_checkpoints(folder: str | Path, count: int) -> list[Path]:
 
 
 def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
-    """Average the parameters of checkpoints, in float64; all else is that of the last of ``paths``.
+    """Average the parameters of checkpoints, in float64; all else is taken from the last of ``paths``.
 
-    There is no state of the optimizer, because that of one checkpoint does not match averaged parameters.
-    Counters (integers) are those of the last one. α's are averaged as parameters a. The average of several
-    names their updates, under :data:`AVERAGED`.
+    The optimizer's state is dropped, because that of one checkpoint does not match averaged parameters.
+    Integer counters are those of the last checkpoint. α is averaged through its parameter a. An average of
+    several checkpoints lists their numbers of updates under :data:`AVERAGED`.
 
     Args:
-        paths: of one training.
+        paths: checkpoints of one training.
         ema: average the moving averages of the parameters that fairseq stores with ``--store-ema``.
 
     Raises:
@@ -313,17 +313,17 @@ INSIDE = ("spm.model", "vocab.txt", "sentencepiece.bpe.model", "bpecodes", "code
 
 
 class Vocabulary(NamedTuple):
-    """Fingerprints of a vocabulary as a data folder has it."""
+    """Fingerprints of the vocabulary in a data folder."""
 
     recorded: dict[str, Any]  # what a checkpoint keeps under :data:`KEY`
-    files: dict[str, str]  # where each of them comes from, for error messages
-    symbols: dict[str, str]  # those of the dictionaries, one a line
+    files: dict[str, str]  # the file of each fingerprint, for error messages
+    symbols: dict[str, str]  # the symbols of each dictionary, one per line
 
 
 def fingerprints_of(
     dictionaries: Mapping[str, Any], files: Mapping[str, Path], pieces: Path | None
 ) -> Vocabulary:
-    """The fingerprints of fairseq dictionaries, whose counts do not matter, and of the pieces' file.
+    """The fingerprints of fairseq dictionaries, without their counts, and of the pieces' file.
 
     Args:
         dictionaries: by side (``source``, ``target``); each has a length and symbols by index.
@@ -354,9 +354,9 @@ def pieces_file(folder: Path) -> Path | None:
 
 
 def require_same(state: dict, checkpoint: str | Path, present: Vocabulary | None) -> None:
-    """Raise UserError, which names both, if a checkpoint was trained with another vocabulary.
+    """Raise UserError, with the names of both files, if a checkpoint was trained with another vocabulary.
 
-    What either lacks is not compared: a checkpoint or a task without fingerprints, or data without pieces.
+    Only fingerprints that both have are compared: a checkpoint or a task may have none, data may lack pieces.
     """
     if state.get(KEY) is None or present is None:
         return

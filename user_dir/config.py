@@ -32,12 +32,12 @@ SECTIONS = tuple(section.name for section in fields(FairseqConfig) if not sectio
 
 
 def training_arguments(path: Path, overrides: Iterable[str], root: Path) -> list[str]:
-    """Check a config; return the arguments of ``fairseq-hydra-train`` that train with it.
+    """Check a config; return the arguments for ``fairseq-hydra-train`` to train with it.
 
     Args:
         path: the YAML file.
         overrides: settings that override it, as ``section.key=value`` or in hydra's grammar.
-        root: the folder that paths in it are relative to, in which the command must be run.
+        root: the folder that paths in the config are relative to, in which the command must be run.
     """
     path = path.resolve()
     settings = [hydra_override(override) for override in overrides]
@@ -68,11 +68,11 @@ def hydra_override(override: str) -> str:
 
 
 def check_config(path: Path, overrides: list[str], root: Path | None = None) -> dict[str, Any]:
-    """The settings of a config with the overrides applied, each of its type.
+    """The settings of a config with the overrides applied, each converted to its declared type.
 
     Args:
-        path, overrides: as for :func:`training_arguments`; the latter in hydra's grammar.
-        root: the folder in which its data must lie; None if it need not be there.
+        path, overrides: as for :func:`training_arguments`; overrides in hydra's grammar only.
+        root: the folder in which the binarised data must exist; None to skip this check.
 
     Raises:
         UserError: with the first error and its section.

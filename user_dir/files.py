@@ -1,6 +1,6 @@
 """Files of the project: where they lie, reading them with one clear error, writing them whole or not at all.
 
-What the project wrote is trusted: a file that does not fit ends in one sentence that names it.
+Files that the project wrote are trusted; one with unexpected content ends in one sentence that names it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ PLUGIN = Path(__file__).resolve().parent
 _ROOT = PLUGIN.parent
 IN_CHECKOUT = (_ROOT / "pyproject.toml").is_file()
 ROOT = _ROOT if IN_CHECKOUT else Path()
-"""The folder that paths in configs and records are relative to; of an installed package, where it is run."""
+"""The folder that paths in configs and records are relative to: the checkout, else the working directory."""
 DATA = ROOT / "data"
 """The folder of the corpora."""
 SHARED = ROOT if IN_CHECKOUT else Path(__file__).parent / "shared"
-"""The folder of what comes with the project: descriptions of corpora and models in data/, and configs/."""
+"""The folder of files that come with the project: descriptions of corpora and models in data/, configs/."""
 
 
 def command_words(name: str) -> list[str]:
-    """The words that start a command here: ``name``, of the package or of the checkout's scripts."""
+    """The words that run the command ``name`` here: the package's or, in a checkout, the script."""
     if not IN_CHECKOUT:
         return ["adaptively-sparse", name]
     path, here = ROOT / "scripts" / f"{name}.py", Path.cwd()
@@ -156,16 +156,16 @@ def _close_locks() -> None:
         os.close(_locks.pop())
 
 
-os.register_at_fork(after_in_child=_close_locks)  # else workers keep those of a killed process
+os.register_at_fork(after_in_child=_close_locks)  # else workers keep the locks of a killed process
 
 
 @contextmanager
 def locked(folder: Path, doing: str) -> Iterator[None]:
-    """Lock a folder, creating it if needed; ``doing`` describes the lock to other processes.
+    """Lock a folder, creating it if needed; ``doing`` says in the error what the other process does.
 
     The lock is released when the process ends for any reason. Raises UserError if another process holds it.
     """
-    import fcntl  # which Windows has not
+    import fcntl  # not available on Windows
 
     folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder, os.O_RDONLY)
@@ -175,7 +175,7 @@ def locked(folder: Path, doing: str) -> Iterator[None]:
         os.close(lock)
         raise UserError(f"another run is {doing} {folder}; wait until it ends") from None
     except OSError:
-        pass  # a file system without locks, such as some of networks
+        pass  # a file system without locks, such as some network file systems
     _locks.append(lock)
     try:
         yield

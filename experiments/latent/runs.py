@@ -22,8 +22,8 @@ Figure = tuple[str, str, float, str]
 def main(description: str, train: Train, figure: Figure, argv=None) -> None:
     """Make the runs of the plan on the command line that have no record yet, and print the table.
 
-    ``train`` makes a run from the settings of the experiment and of a system, a learning rate and a seed. Of
-    its results, ``validation`` is to be small.
+    ``train`` takes the settings of the experiment and of a system, a learning rate and a seed, and returns
+    the results of a run, of which a lower ``validation`` is better.
     """
     layout = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=description, formatter_class=layout)
@@ -47,7 +47,7 @@ def main(description: str, train: Train, figure: Figure, argv=None) -> None:
 
 
 def system_runs(plan: dict, name: str, folder: Path, train: Train) -> list[dict]:
-    """The records of all seeds, at the learning rate that is best with the first seed, on validation."""
+    """The records of all seeds, at the learning rate that is best on validation with the first seed."""
     first, *others = plan["seeds"]
     tried = {rate: record(plan, name, rate, first, folder, train) for rate in plan["learning_rates"]}
     best = min(tried, key=lambda rate: tried[rate]["validation"])

@@ -1,4 +1,4 @@
-"""The systems that are compared"""
+"""Estimators of the systems that are compared, their networks, and scikit-learn's digits."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Estimator(nn.Module):
 
     Args:
         settings: ``method`` is a function of ``user_dir.latent``; the other settings are its arguments.
-        context: the size of what NVIL's baseline sees of an example.
-        family: the distribution of the estimators that sample.
+        context: the number of features of an example that NVIL's baseline reads.
+        family: the distribution for estimators other than the sparse ones.
         anneal: the update at which the temperature of Gumbel-softmax reaches its minimum of 0.5.
     """
 
@@ -36,7 +36,7 @@ class Estimator(nn.Module):
 
     @property
     def samples(self) -> bool:
-        """Whether the losses depend on chance."""
+        """Whether the losses are random."""
         return self.method not in (*SPARSE, "dense")
 
     def forward(self, loss_function, scores: Tensor, context: Tensor, *inputs: Tensor):
@@ -45,7 +45,7 @@ class Estimator(nn.Module):
         Args:
             loss_function: see :func:`user_dir.latent.marginalise`.
             scores: (B, n) or (B, D).
-            context: (B, C), what NVIL's baseline depends on.
+            context: (B, C), the input of NVIL's baseline.
         """
         calls = 0
 

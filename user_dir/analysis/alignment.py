@@ -21,7 +21,7 @@ Link = tuple[int, int]
 Gold = tuple[frozenset[Link], frozenset[Link]]
 """The sure links of a sentence, and all its links."""
 Words = tuple[list[tuple[int, ...]], list[tuple[int, ...]]]
-"""The words of a sentence and its translation, as their tokens."""
+"""The words of a sentence and of its translation, each as the tuple of its tokens."""
 QUERIES = ("output", "input")
 """The step whose attention aligns a target word: the one that predicts it, or the one that reads it (Chen et
 al. 2020)."""
@@ -30,7 +30,7 @@ _LINK = re.compile(r"(\d+)([-?p])(\d+)", re.ASCII)
 
 
 def word_weights(weights: Tensor, query_word: Tensor, key_word: Tensor) -> Tensor:
-    """Attention weights between words, from those between subword pieces.
+    """Convert attention weights between subword pieces to weights between words.
 
     The weights on the pieces of a source word are summed; those of the pieces of a target word are averaged.
 
@@ -50,7 +50,7 @@ def _membership(word: Tensor) -> Tensor:
 
 
 def links(weights: Tensor) -> list[list[Link]]:
-    """The links of sentences: each target word to the source word with the largest weight, or the first.
+    """Link each target word of each sentence to the source word with the largest weight (ties: the first).
 
     A target word without weight on any source word, which is possible in sparse attention, has no link.
     ``weights``: (B, target words, source words), 0 where a sentence has fewer.
@@ -94,14 +94,14 @@ def read_gold(path: str | Path, sentences: int | None = None) -> list[Gold]:
 
 
 def told_bits(linked: Counter[tuple[Hashable, Hashable]]) -> float | None:
-    """How many bits the source word linked with a target word tells of it, on average; None without any.
+    """Mean information in bits that a linked source word gives about its target word; None without words.
 
-    This is the mean of log₂ p(t | s) / p(t) over all target words t. p(t) is their relative frequency, and
-    p(t | s) = (n(s, t) − 1 + p(t)) / n(s) counts, instead of the link of t itself, one that is distributed as
-    p(t). Good alignments link a word with its translations, and so tell more.
+    This is the mean of log₂ p(t | s) / p(t) over all target words t, where p(t) is their relative frequency.
+    In p(t | s) = (n(s, t) − 1 + p(t)) / n(s), the link of t itself counts p(t) instead of 1, so that no link
+    predicts itself. Good alignments link a word with its translations, which gives more information.
 
     Args:
-        linked: the number of times that each source word, None for no link, goes with each target word.
+        linked: how often each pair of a source word (None for no link) and a target word occurs.
     """
     sources: Counter[Hashable] = Counter()
     targets: Counter[Hashable] = Counter()
@@ -135,14 +135,14 @@ def error_rate(aligned: Sequence[list[Link]], gold: Sequence[Gold]) -> dict[str,
 def candidates(
     model, sample: dict, target_word: Tensor, source_word: Tensor, query: str
 ) -> Iterator[tuple[str, dict, Tensor]]:
-    """Run a model on a batch: its alignments of the words of queries (B, T) and keys (B, S).
+    """Run a model on a batch, and yield alignments by each head, by each layer's mean and by the mean of all.
 
-    They are of each head, of the mean of each layer's heads, of the mean of all and, if ``query`` is
-    ``output``, of a latent alignment given the target words.
+    If ``query`` is ``output``, a model's latent alignment, given the target words, follows. ``target_word``
+    (B, T) and ``source_word`` (B, S) have the word of each query and key, as in :func:`word_weights`.
 
     Yields:
         the name, such as ``layer1-head0``, ``layer1``, ``all`` or ``alignment``; ``{"layer": l, "head": h}``,
-        with None for what is averaged over; and the weights (B, target words, source words).
+        with None where layers or heads are averaged; and the weights (B, target words, source words).
     """
     with captured_attention(model, ["decoder_context"]) as captured:
         model(**sample["net_input"])
@@ -164,9 +164,9 @@ def candidates(
 def align_split(
     split: Split, folder: Path | None = None, gold: Sequence[Gold] | None = None, query: str = "output"
 ) -> dict:
-    """Align by each of :func:`candidates`; to ``folder``, if any, write ``NAME.pharaoh``, a line a sentence.
+    """Align a split by each of :func:`candidates`; write ``NAME.pharaoh`` files to ``folder``, if given.
 
-    ``gold`` is of :func:`read_gold`, and ``query`` of :data:`QUERIES`.
+    A file has a line per sentence. ``gold`` is from :func:`read_gold`, ``query`` is one of :data:`QUERIES`.
 
     Returns:
         ``sentences``, ``query`` and ``candidates``: for each its ``name``, ``layer``, ``head``, number of
@@ -237,8 +237,8 @@ def _words(tokens: Tensor, word: Tensor) -> Iterator[list[tuple[int, ...]]]:
 def write_alignment(split: Split, folder: Path, gold: Sequence | None = None, query: str = "output") -> dict:
     """Align the words of a split; writes a Pharaoh file for each candidate, and ``alignment.json``.
 
-    See :func:`align_split`. Returns the content of ``alignment.json``: with ``gold`` also ``best_head`` and
-    ``best``, those of the least error rate.
+    See :func:`align_split`. Returns the content of ``alignment.json``. With ``gold`` it has ``best_head`` and
+    ``best``, the head and the candidate with the lowest error rate.
     """
     report = rounded({**split.facts, **align_split(split, folder, gold, query)})
     scored = [row for row in report["candidates"] if row.get("aer") is not None]

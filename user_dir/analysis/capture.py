@@ -40,8 +40,8 @@ def load_model(
 
     The model is on a GPU if there is one, unless ``cpu``. A stock ``transformer`` is converted to our model
     with α = 1, which is softmax. A language model is analysed on one side of the corpus: ``language``, or its
-    second language. ``state`` is the checkpoint, if it has been read already. Raises UserError if it is
-    missing, or is of another model or corpus.
+    second language. ``state`` is the checkpoint, if it has been read already. Raises UserError if the
+    checkpoint is missing, its model is not supported, or it does not match the corpus.
     """
     state = state or load_checkpoint(checkpoint)
     name = model_name(state)
@@ -87,7 +87,7 @@ class Split:
     def facts(self) -> dict:
         """The provenance that result files record.
 
-        ``update`` is None if the checkpoint does not say it, ``averaged`` (updates) if it is no average.
+        ``update`` is None if it is not recorded; ``averaged``, a list of updates, is None without averaging.
         """
         alphas = (module for module in self.model.modules() if isinstance(module, Alpha))
         return {
@@ -103,7 +103,7 @@ class Split:
     def samples(self, in_order: bool = False) -> Iterator[dict]:
         """The batches in fairseq's form, on the model's device, with a progress bar.
 
-        ``in_order``: keep corpus order instead of sorting by length, which needs less padding.
+        ``in_order``: keep corpus order; by default, sentences are sorted by length, to need less padding.
 
         Raises:
             UserError: a sentence is longer than the model or ``max_tokens`` allows.
@@ -134,7 +134,7 @@ def open_split(
     language: str | None = None,
     cpu: bool = False,
 ) -> Split:
-    """Load a model (:func:`load_model`) and a split of a prepared corpus, whose name may be fairseq's.
+    """Load a model (:func:`load_model`) and a split of a prepared corpus, by its public or fairseq's name.
 
     ``corpus`` may be a name, or None, as for :func:`~..translation.loading.corpus_of`. Raises UserError if
     corpus, split or checkpoint do not exist or do not match.
@@ -163,7 +163,7 @@ def dataset_of(task, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray
 
 
 def on_device(sample: dict, model) -> dict:
-    """A batch of fairseq's on the device of a model."""
+    """Move a fairseq batch to the device of a model."""
     device = next(model.parameters()).device
     return utils.move_to_cuda(sample, device) if device.type == "cuda" else sample
 
@@ -179,8 +179,8 @@ def run(model, sample: dict):
 def captured_attention(model, types: Sequence[str] = ATTENTION_TYPES) -> Iterator[dict[str, list[Tensor]]]:
     """While open, each forward pass of ``model`` stores its attention weights in the yielded dict.
 
-    By attention type, of these ``types``, a list over layers of (B, H, T, S), including rows and columns of
-    padding.
+    The dict has, for each attention type in ``types``, a list over layers of weights (B, H, T, S), including
+    rows and columns of padding.
     """
     captured: dict[str, list[Tensor]] = {}
 

@@ -23,15 +23,15 @@ from .results import by_attention, head_name, head_of, rounded, text_table
 
 MEASURES = ("density", "alpha", "entropy")
 """The measures that importance is correlated with."""
-_EXACT = 8  # heads up to which the p-value is of all orders, 40,320
+_EXACT = 8  # up to so many heads, the p-value is exact, over at most 8! = 40,320 permutations
 
 
 @torch.no_grad()
 def losses(model, samples: Iterable[dict], padding: int, masks: list[list[Head]]) -> list[float]:
     """The loss of ``model`` under each of ``masks``, lists of heads whose output is set to zero.
 
-    It is −log p of the target with teacher forcing, in nats per token, including ``</s>``, without label
-    smoothing. Each of ``samples``, batches in fairseq's form, is evaluated under all masks.
+    This is −log p of the target (with ``--output-alpha``, the α-entmax loss) with teacher forcing, without
+    label smoothing, in nats per token, including ``</s>``. Each fairseq batch is evaluated under all masks.
     """
     totals, tokens = [0.0] * len(masks), 0
     for sample in samples:
@@ -47,7 +47,7 @@ def pruning_orders(rows: list[dict], seeds: int) -> dict[str, list[list[Head]]]:
     """Orders in which to prune the heads, by name: one order each, ``seeds`` orders for ``random``.
 
     ``importance``: least important first. ``density``: densest first, which keeps sparse heads. ``alpha``:
-    smallest α first, for the same reason. The last two are omitted if all heads are equal.
+    smallest α first, which also keeps sparse heads. ``density`` or ``alpha`` is omitted if it is constant.
     """
     heads, orders = [head_of(row) for row in rows], {}
     for measure, sign in (("importance", 1), ("density", -1), ("alpha", 1)):
@@ -63,17 +63,17 @@ def constant(values: Sequence[float]) -> bool:
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> tuple[float | None, float | None]:
-    """Spearman's ρ of two measures of the same heads, and its two-sided p-value of no correlation.
+    """Spearman's ρ of two measures of the same heads, and the two-sided p-value for no correlation.
 
-    The p-value takes the heads as independent and is of one model; adjust it if there are several tests. Both
-    are None for fewer than three heads, or where a measure is the same for all.
+    The p-value assumes that heads are independent, and is about one model; adjust it for several tests. Both
+    values are None for fewer than three heads, or if a measure is constant.
     """
     if len(first) < 3 or constant(first) or constant(second):
         return None, None
     from scipy import stats  # takes a second to import
 
     rho, p_value = stats.spearmanr(first, second)
-    if len(first) <= _EXACT:  # scipy's is an approximation for many: 0 of three heads in the same order
+    if len(first) <= _EXACT:  # scipy's approximation is bad for few heads: 0 for three in the same order
         x, y = (ranks - ranks.mean() for ranks in map(stats.rankdata, (first, second)))
         sums = abs(y[list(permutations(range(len(first))))] @ x)
         p_value = (sums > abs(y @ x) - 1e-9).mean()

@@ -18,7 +18,7 @@ from .maps import SentenceMaps, sentence_maps
 class LoadedModel:
     """A model that translates and shows what its heads attend to; from ``adaptively_sparse.load_model``.
 
-    Pickled, it is loaded again from its files. Threads take turns.
+    Unpickling loads it again from its files. Calls from several threads take turns.
 
     Args:
         model: as for :func:`~..translation.loading.find_model`; the corpus of a checkpoint must be prepared.

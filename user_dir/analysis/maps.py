@@ -1,7 +1,7 @@
 """Attention maps: a folder with an NPZ file for each sentence, ``0.npz``, ``1.npz`` …
 
-Its arrays are named like the fields of :class:`SentenceMaps`, the weights by attention type, such as
-``encoder_self``, and the α of each head ``alpha/encoder_self`` etc.
+Its arrays are named like the fields of :class:`SentenceMaps`, but weights and α have an array per attention
+type, such as ``encoder_self`` and ``alpha/encoder_self``.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class SentenceMaps:
     weights: dict[str, np.ndarray]  # by attention type that the model has, (L, H, T, S) float32, no padding
     alphas: dict[str, np.ndarray]  # by attention type, (L, H)
     source: list[str]  # the S source tokens
-    target_input: list[str]  # the T tokens that the decoder read: </s>, then the target without its last
-    target: list[str]  # the T tokens that it had to predict
+    target_input: list[str]  # the T tokens that the decoder read: </s>, then all target tokens but the last
+    target: list[str]  # the T tokens that the decoder had to predict
     text: str  # the source sentence before segmentation
     corpus: str = ""
     subset: str = ""
@@ -82,7 +82,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def write_maps(folder: Path, sentences: Sequence[SentenceMaps]) -> None:
-    """Write the maps of sentences to their files in a folder, whose maps they replace."""
+    """Write the maps of sentences to a folder, a file for each; other maps in the folder are removed."""
     for path in _files(folder):
         path.unlink()
     for number, sentence in enumerate(sentences):
@@ -97,10 +97,10 @@ def write_maps(folder: Path, sentences: Sequence[SentenceMaps]) -> None:
 def sentence_maps(
     task, sample: dict, row: int, captured: Mapping[str, list], alphas: Mapping[str, list], **about: str
 ) -> SentenceMaps:
-    """The maps of a sentence, ``row`` of a batch of fairseq's ``task``, without padding.
+    """The maps, without padding, of the sentence in ``row`` of a batch of fairseq's ``task``.
 
-    ``captured`` is of :func:`~.capture.captured_attention`, ``alphas`` has those of heads by attention type
-    and layer, and ``about`` the source sentence, ``text``, and the names of ``corpus`` and ``subset``.
+    ``captured`` is from :func:`~.capture.captured_attention`, ``alphas`` has the heads' α by attention type
+    and layer, and ``about`` has the source sentence, ``text``, and the names of ``corpus`` and ``subset``.
     """
     inputs, padding = sample["net_input"], task.source_dictionary.pad()
     sides = {

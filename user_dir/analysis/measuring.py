@@ -56,8 +56,8 @@ class LayerStatistics:
 
     def __init__(self):
         self.sums: dict[str, Tensor] = {}  # by measure, (H,), over the items that have a value
-        self.items: Counter[str] = Counter()  # how many these are
-        self.counts: list[Tensor] = []  # by batch, of each sentence: see ``add``
+        self.items: Counter[str] = Counter()  # by measure, the number of these items
+        self.counts: list[Tensor] = []  # by batch, (B, H + 2), numbers of pairs per sentence: see ``add``
 
     def add(self, attention: Attention) -> None:
         """Add a batch."""
@@ -71,11 +71,11 @@ class LayerStatistics:
         self.counts.append(torch.cat([attended, union, pairs[:, None]], 1).cpu())  # (B, H + 2)
 
     def mean(self, name: str, head: int = 0) -> float | None:
-        """The mean of a measure for one head, or None if nothing was added."""
+        """The mean of a measure for one head, or None if no item has a value."""
         return float(self.sums[name][head]) / self.items[name] if self.items[name] else None
 
     def rows(self, alphas: Tensor, norms: Tensor) -> tuple[list[dict], dict]:
-        """The columns of each head, with α (H,) and norm of its output (H,), and those of the layer."""
+        """The columns of each head, given ``alphas`` and ``norms``, both (H,), and those of the layer."""
         counts, pairs = torch.cat(self.counts).T.split([self.counts[0].size(1) - 1, 1])  # (H + 1, N), (1, N)
         densities = counts.double() / pairs
         *means, union = densities.mean(1).tolist()
@@ -156,9 +156,9 @@ def head_statistics(split: Split, each_batch: Callable[[dict, dict], None] | Non
 
 
 def _measured(split: Split, texts: Sequence[str], **facts: str) -> tuple[dict, list[SentenceMaps]]:
-    """The content of a file of statistics, which says ``facts``, too, and the maps of the first sentences.
+    """The content of a file of statistics, including ``facts``, and the maps of the first sentences.
 
-    ``texts``: the source sentences of which there are to be maps.
+    ``texts``: the source sentences to return maps of, which are the first of the split.
     """
     about = {"corpus": split.corpus.name, "subset": split.name, "alphas": split.model.alpha_values()}
     maps: list[SentenceMaps] = []
@@ -199,7 +199,7 @@ def report_translations(
     translated: Sequence[tuple[str, np.ndarray, Hypothesis]],
     path: Path,
 ) -> None:
-    """Write the head report of a translator's models, while their decoders read the translations.
+    """Write the head report of a translator's models, measured while they read the translations.
 
     ``translated`` has sentences, their tokens (S,), ``</s>`` last, and their best hypotheses; α over training
     is read from ``alpha.jsonl`` beside each of the ``checkpoints``. Raises UserError without sentences.
@@ -230,7 +230,7 @@ def statistics_summary(report: dict, output: Path, maps: Path | None) -> str:
 
 
 def statistics_are_current(statistics: Path, maps: Path, checkpoint: Path, shown: int) -> bool:
-    """Whether statistics, and ``maps`` of ``shown`` sentences, are no older than the checkpoint."""
+    """Whether statistics and ``maps`` of ``shown`` sentences exist and are no older than the checkpoint."""
     files = [statistics, *maps.glob("*.npz")]
     if not statistics.is_file() or min(file.stat().st_mtime for file in files) < checkpoint.stat().st_mtime:
         return False

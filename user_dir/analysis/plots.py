@@ -59,7 +59,7 @@ _ORDERS = {
 }
 
 
-logging.getLogger("fontTools").setLevel(logging.WARNING)  # at INFO: each table of a font in a PDF
+logging.getLogger("fontTools").setLevel(logging.WARNING)  # at INFO it lists the tables of each font in a PDF
 _INSTALLED = set(font_manager.get_font_names())
 styled = matplotlib.rc_context(
     {
@@ -88,7 +88,7 @@ def save(figure: Figure, path: str | Path) -> None:
 def figures(models: Sequence[ModelAnalysis]) -> dict[str, Figure]:
     """All figures of the heads of models, side by side, by the name of the function that draws them.
 
-    ``alpha_trajectories`` is of one model, whose index it has if there are several.
+    ``alpha_trajectories`` is a figure per model; with several models, its name ends in the model's index.
     """
     statistics = {model.name: model.statistics for model in models}
     draws = alpha_histograms, density_histograms, sorted_densities, diversity
@@ -239,9 +239,9 @@ def _of_models(
     y_label: str,
     row_height: float | None = None,
 ) -> Figure:
-    """A figure with a panel for each attention type, in one row or, of this height, a row for each model.
+    """A figure with a panel per attention type: one row for all models, or one each with ``row_height``.
 
-    ``draw(panel, name, rows, style)`` draws a model's rows of ``part``, ``heads`` or ``layers``, of the type.
+    ``draw(panel, name, rows, style)`` draws a model's statistics of ``part``, ``heads`` or ``layers``.
     """
     groups = {name: by_attention(report[part]) for name, report in models.items()}
     types = [kind for kind in ATTENTION_TYPES if any(kind in group for group in groups.values())]
@@ -263,7 +263,7 @@ def _of_models(
 def _panels(
     rows: list[str], types: list[str], x_label: str, y_label: str, height: float = _PANEL
 ) -> tuple[Figure, np.ndarray]:
-    """A figure and its panels (rows, attention types), of this height in inches; several rows are named."""
+    """A figure and its panels (rows, attention types), ``height`` inches high; several rows are named."""
     figure = Figure(figsize=(1.1 * _PANEL * len(types), height * len(rows) + 0.5), layout="constrained")
     grid = figure.subplots(len(rows), len(types), squeeze=False, sharey="row")
     for axes in grid.flat:
@@ -292,11 +292,11 @@ def _legend(figure: Figure, panels: np.ndarray) -> None:
 
 @styled
 def head_maps(maps: Sequence[tuple[SentenceMaps, Head, str]], columns: int | None = None) -> Figure:
-    """Vector heat maps; weights of exactly zero are left in the paper's colour.
+    """Vector heat maps; weights of exactly zero are left white.
 
-    ``maps``: sentence, head and the name of its model, which may be empty; ``columns`` of them, or all, are
-    side by side. A row of the decoder is named by the token that it writes, not by the one before, which is
-    its query. Raises UserError if there is no such head.
+    ``maps``: sentence, head and the name of its model, which may be empty; ``columns``: how many are side by
+    side (default: all). A row of the decoder is labelled with the token that it predicts, not with its query,
+    which is the token before. Raises UserError if a head does not exist.
     """
     columns = min(columns or len(maps), len(maps))
     rows = -(-len(maps) // columns)

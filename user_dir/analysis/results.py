@@ -26,13 +26,13 @@ def result_file(checkpoint: Path, subset: str, ending: str) -> Path:
 
 
 def beside(statistics_file: Path, ending: str) -> Path:
-    """The path of another result, such as ``attention``, of the model and split of some statistics."""
+    """The path of another result of the same model and split, with an ``ending`` such as ``attention``."""
     stem = statistics_file.name.partition(".heads")[0].removesuffix(".json")
     return statistics_file.with_name(f"{stem}.{ending}")
 
 
 def log_beside(path: Path) -> Path | None:
-    """The α log of training, ``alpha.jsonl``, in the folder of a checkpoint or its results; None without."""
+    """The α log, ``alpha.jsonl``, in the folder of a checkpoint or its results; None if there is none."""
     log = path.with_name("alpha.jsonl")
     return log if log.is_file() else None
 
@@ -66,7 +66,7 @@ def read_model(
 
 
 def check_same_split(splits: dict[str, tuple[str | None, str | None]]) -> None:
-    """Raise UserError unless all results, by their names, are of one split: corpus and subset."""
+    """Raise UserError unless all results are of one split; ``splits`` has (corpus, subset) by result."""
     if len(set(splits.values())) > 1:
         named = (f"{name} ({corpus}, {subset})" for name, (corpus, subset) in splits.items())
         raise UserError(f"different splits cannot be combined: {' and '.join(named)}; see --subset")
@@ -121,7 +121,7 @@ def head_name(row: dict) -> str:
 
 
 def summary(report: dict) -> dict[str, dict]:
-    """By attention type of some statistics: α, density and diversity.
+    """α, density and diversity by attention type, from the content of a file of statistics.
 
     ``diversity`` and ``union_density`` are means over layers, everything else over heads. ``diversity`` is
     None for layers of a single head.
@@ -143,7 +143,7 @@ def summary(report: dict) -> dict[str, dict]:
 
 
 def comparison_table(systems: dict[str, list[dict]]) -> str:
-    """A Markdown table of systems, by name the :func:`summary` of each of their seeds."""
+    """A Markdown table of ``systems``, which has the :func:`summary` of each seed by the system's name."""
     rows = []
     for name, seeds in systems.items():
         for kind in seeds[0]:

@@ -34,19 +34,19 @@ class Attention:
 
 
 Values = tuple[Tensor, Tensor]
-"""Values (B, H, N), and a mask (B, N) of those of the N items of a sentence that have a value."""
+"""Values (B, H, N) of N items, such as queries, of each sentence, and a mask (B, N): items with a value."""
 
 
 STATISTICS: dict[str, Callable[[Attention], Values | None]] = {}
-"""By the name of its column, whose value is the mean over all items of a split, or None if none has one."""
+"""Functions by column name. A column is the mean over all items of a split that have a value, or None."""
 DEFINITIONS: dict[str, str] = {}
-"""By the same names, as in result files."""
+"""Definitions by column name, as in result files."""
 
 
 def statistic(measure: Callable[[Attention], Values | None]) -> Callable[[Attention], Values | None]:
     """Register a function as a statistic of heads: its name is the column's, its docstring the definition.
 
-    The function has an :class:`Attention` and returns :data:`Values`, or None where it is not defined.
+    The function takes an :class:`Attention` and returns :data:`Values`, or None where it is not defined.
     """
     text = " ".join(measure.__doc__.split()).removesuffix(".")
     STATISTICS[measure.__name__], DEFINITIONS[measure.__name__] = measure, text[0].lower() + text[1:]
@@ -56,8 +56,8 @@ def statistic(measure: Callable[[Attention], Values | None]) -> Callable[[Attent
 def support(weights: Tensor, possible: Tensor) -> tuple[Tensor, Tensor]:
     """Number of weights strictly above 0, (B, H), and of pairs, (B,), whose quotient is the density.
 
-    ``possible`` (B, T, S) masks the existing pairs of query and key: with s source and t target tokens s² in
-    the encoder, t(t + 1)/2 in decoder self-attention and s·t in context attention.
+    ``possible`` (B, T, S) masks the existing pairs of query and key. With s source and t target tokens, there
+    are s² in the encoder, t(t + 1)/2 in decoder self-attention and s·t in context attention.
     """
     attended = (weights > 0) & possible[:, None]
     return attended.sum((2, 3)), possible.sum((1, 2))

@@ -32,7 +32,7 @@ def read_trajectories(path: str | Path) -> Trajectories:
     A truncated last line, as left by a killed run, is skipped.
 
     Raises:
-        UserError: the file is missing or a line is no line of an α log; the message names the line.
+        UserError: the file is missing or a line does not belong to an α log; the message names the line.
     """
     lines = read_text(path, "the α log").splitlines()
     points = {}

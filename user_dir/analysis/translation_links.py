@@ -1,6 +1,6 @@
-"""Word alignment of translations as they are printed, by the head of a model that aligns best.
+"""Word alignment of printed translations by the attention of the head or layer that aligns best.
 
-A choice is the name of one of :func:`~.alignment.candidates` and one of :data:`~.alignment.QUERIES`, such as
+A choice has the name of one of :func:`~.alignment.candidates` and one of :data:`~.alignment.QUERIES`, such as
 ``layer3-head0@input``.
 """
 
@@ -25,18 +25,18 @@ from ..files import shown
 from .alignment import QUERIES, Link, align_split, candidates, links, pharaoh
 from .capture import dataset_of, on_device, open_split
 
-SENTENCES = 1000  # of validation, from which a head is chosen
+SENTENCES = 1000  # of the validation split, on which candidates are compared
 KEY = "alignment"
-"""Where a checkpoint that is handed over has the choice, in ``extra_state``."""
+"""Key of the choice in ``extra_state`` of an exported checkpoint."""
 
 _UNKNOWN = "\ufffd"
 
 
 def parse_choice(text: str) -> str:
-    """The choice of ``LAYER``, the mean of its heads, or ``LAYER:HEAD``; with ``@input``, that step.
+    """Parse ``LAYER`` (the mean of its heads) or ``LAYER:HEAD``, optionally with ``@input`` or ``@output``.
 
     Raises:
-        UserError: it is neither.
+        UserError: the text has another form.
     """
     match = re.fullmatch(r"(\d+)(?::(\d+))?(?:@(input|output))?", text, re.ASCII)
     if match is None:
@@ -48,10 +48,10 @@ def parse_choice(text: str) -> str:
 
 
 def choice_for(checkpoint: Path, corpus: Corpus, head: str | None = None, *, cpu: bool = False) -> str:
-    """The choice of ``head`` (:func:`parse_choice`), that of the checkpoint, or the best on validation.
+    """The choice in ``head`` (:func:`parse_choice`), else the checkpoint's, else the best on validation.
 
-    The best is the candidate whose links tell most of the target words (:func:`~.alignment.told_bits`), at
-    the step that predicts a word or at the one that reads it. Raises UserError if the model has no context
+    The best is the candidate whose links tell most about the target words (:func:`~.alignment.told_bits`), at
+    either of the two steps in :data:`~.alignment.QUERIES`. Raises UserError if the model has no context
     attention, or the corpus no validation split.
     """
     if head is not None:
@@ -66,9 +66,9 @@ def choice_for(checkpoint: Path, corpus: Corpus, head: str | None = None, *, cpu
 
 
 class TranslationAligner:
-    """Links between words, which white space parts, by what a model attends to as it reads translations.
+    """Links words, separated by white space, by what a model attends to while it reads translations.
 
-    ``task`` is the model's; ``max_tokens`` is of a batch, on one side.
+    ``task`` is the model's; ``max_tokens`` limits one side of a batch.
     """
 
     def __init__(self, model, task, choice: str, max_tokens: int):
@@ -80,7 +80,7 @@ class TranslationAligner:
     def __call__(self, sentences: list[str], encoded: list[np.ndarray], translations) -> list[list[str]]:
         """The links of each hypothesis of each sentence, as :func:`~.alignment.pharaoh` writes them.
 
-        ``encoded`` are the tokens of the sentences, and ``translations`` has lists of hypotheses, of
+        ``encoded`` has the tokens of each sentence, and ``translations`` its hypotheses by
         :class:`~..translation.translator.Translator`. Raises UserError if the model has no such candidate.
         """
         pairs = [
@@ -103,13 +103,13 @@ class TranslationAligner:
         return [[next(remaining) for _ in hypotheses] for hypotheses in translations]
 
     def _links(self, sample: dict, pairs: list[tuple]) -> list[list[Link]]:
-        """The links of a batch, whose rows are these sentences, their tokens and hypotheses."""
+        """The links of a batch; ``pairs`` has the sentence, its tokens and its hypothesis for each row."""
         inputs, padding = sample["net_input"], self._task.source_dictionary.pad()
         source = [words_of(text, self._pieces(0, tokens)) for text, tokens, _ in pairs]
         target = [words_of(best.text, self._pieces(1, best.tokens)) for *_, best in pairs]
         key = _placed(inputs["src_tokens"], source, padding)
         query = _placed(sample["target"], target, padding)
-        if self._query == "input":  # one step later than predicted
+        if self._query == "input":  # a word is read one step after it is predicted
             read = [[-1, *words[:-1]] for words in target]
             query = _placed(inputs["prev_output_tokens"], read, padding)
         named = candidates(self._model, sample, query, key, self._query)
@@ -124,10 +124,10 @@ class TranslationAligner:
 
 
 def words_of(text: str, pieces: Sequence[str | None]) -> list[int]:
-    """The word of a text, which white space parts, that each piece of it begins in.
+    """The index of the word, separated by white space, that each piece of a text begins in.
 
-    Where pieces were normalised or the text detokenised, their characters are matched first. A piece that is
-    None is outside words: −1.
+    If normalised pieces or a detokenised text have other characters, both are matched first. The index is −1
+    for a piece that is None, which is outside words.
     """
     owners = [number for number, word in enumerate(text.split()) for _ in word]
     flat, joined = "".join(text.split()), "".join(piece or "" for piece in pieces)
@@ -138,7 +138,7 @@ def words_of(text: str, pieces: Sequence[str | None]) -> list[int]:
         for _, i, i_end, j, j_end in matcher.get_opcodes():
             for k in range(j, j_end):
                 places[k] = min(i + (k - j) * (i_end - i) // (j_end - j), len(flat) - 1)
-    places.append(len(flat) - 1)  # of an empty piece at the end
+    places.append(len(flat) - 1)  # for an empty piece at the end
     starts = accumulate((len(piece or "") for piece in pieces), initial=0)
     return [
         -1 if piece is None or not owners else owners[places[start]] for piece, start in zip(pieces, starts)
@@ -146,7 +146,7 @@ def words_of(text: str, pieces: Sequence[str | None]) -> list[int]:
 
 
 def _texts(dictionary: Dictionary) -> list[str | None]:
-    """The characters of each symbol, without marks of words; None for symbols that are no part of a text."""
+    """The text of each symbol, without marks of word starts; None for symbols that are not part of a text."""
     texts: list[str | None] = [symbol.replace(SPACE_MARK, "") for symbol in dictionary.symbols]
     texts[: dictionary.nspecial] = [None] * dictionary.nspecial
     texts[dictionary.unk()] = _UNKNOWN
@@ -154,7 +154,7 @@ def _texts(dictionary: Dictionary) -> list[str | None]:
 
 
 def _placed(tokens: Tensor, words: list[list[int]], padding: int) -> Tensor:
-    """The words of each row's tokens (B, T), padded on either side."""
+    """The word index of each token (B, T), which may be padded on either side; −1 at padding."""
     placed = torch.full_like(tokens, -1)
     numbers = [number for row in words for number in row]
     placed[tokens.ne(padding)] = torch.tensor(numbers, device=tokens.device)

@@ -56,7 +56,7 @@ class Pieces:
 
     def __init__(self, dictionary: Dictionary, language: str):
         self.interrogatives = interrogatives_of(language)
-        # In languages without spaces, an interrogative word is often one piece of what ▁ starts.
+        # In languages without spaces, an interrogative word is often one piece of a longer unit after ▁.
         self._match_pieces = not language_of(language).spaced
         self._padding, self._eos = dictionary.pad(), dictionary.eos()
         symbols = dictionary.symbols

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from .normalizers import NORMALIZERS
 
-MOST = 1000  # of any setting of α: far more than is useful, and small enough for float32
+MOST = 1000  # bound of all settings of α: far above useful values, small enough for float32
 
 
 def described(default: Any, text: Optional[str]) -> Any:
-    """A field of a dataclass of settings, with its default and the text of its flag."""
+    """A dataclass field for a setting, with its default and the help text of its flag."""
     return field(default=default, metadata={"help": text})
 
 
@@ -150,9 +150,9 @@ class Alpha(nn.Module):
         self.schedule_start = config.alpha_schedule_start
         self.schedule_end = config.alpha_schedule_end
         self.schedule_updates = config.alpha_schedule_updates if config.scheduled else 0
-        # fairseq sets it before each update and when it loads a checkpoint for training or inference.
+        # The number of updates made: fairseq sets it before each update, and when loading a checkpoint.
         self.updates = 0
-        self.keys: Optional[list[Tensor]] = None  # of a Dial, while it counts
+        self.keys: Optional[list[Tensor]] = None  # keys per query in each forward pass, while a Dial counts
         a: Optional[nn.Parameter] = None
         if config.learned:
             a = nn.Parameter(self._initial_a(config))
@@ -185,7 +185,7 @@ class Alpha(nn.Module):
         a = self.a
         if a is None:
             return self.scheduled_alpha()
-        # On a GPU every operation is a launch, so those that change nothing are left out.
+        # On a GPU every operation launches a kernel, so operations without effect are left out.
         logit = a if a.dtype == torch.float64 else a.float()
         if self.multiplier != 1.0:
             logit = self.multiplier * logit
@@ -194,7 +194,7 @@ class Alpha(nn.Module):
             alpha = 1.0 + share
         else:  # rounding may exceed a bound
             alpha = (self.low + (self.high - self.low) * share).clamp(self.low, self.high)
-        # Not only detached: in distributed training every parameter must get a gradient, even if it is 0.
+        # 0.0 * alpha because in distributed training every parameter must get a gradient, even if it is 0.
         if self.updates < self.schedule_updates:
             alpha = self.scheduled_alpha() + 0.0 * alpha
         elif self.updates < self.freeze_updates:

@@ -46,7 +46,7 @@ def unavailable() -> str | None:
 class CpuAttention(FusedKernel):
     """Scores, weights and output in one pass; slower than dense attention for softmax and for few queries.
 
-    Saves what is shorter: the weights, λ and two more numbers by row, or the support of each row.
+    Saves the weights of short rows; of long rows, λ and two more numbers, and the support if it is small.
     """
 
     device = "cpu"
@@ -111,7 +111,7 @@ class CpuAttention(FusedKernel):
         query, key, value = inputs[:3]
         dtype = working_dtype(query.dtype)
         kept = saved if len(saved) == 5 else (*saved, None, None, None, None)
-        # the kernel does not write padding
+        # the kernel does not write the gradients of padded keys
         empty = torch.empty_like if inputs.key_padding_mask is None else torch.zeros_like
         grads = (torch.empty_like(query), empty(key), empty(value))
         per_head = query.new_empty(query.shape[:2], dtype=torch.float64) if need_alpha else None
@@ -129,7 +129,7 @@ class CpuAttention(FusedKernel):
 
 
 def _tiles(query: Tensor) -> tuple[int, int, int, int]:
-    """Sentences, heads, tiles of queries, and their size, which depends on the instruction set."""
+    """Numbers of sentences, heads and tiles, and of queries per tile, set by the instruction set."""
     batch, heads, queries, _ = query.shape
     lanes = kernels["lanes", working_dtype(query.dtype)]()
     return batch, heads, (queries + lanes - 1) // lanes, lanes
@@ -142,7 +142,7 @@ def _settings(inputs: KernelInputs) -> tuple[Tensor, Tensor | None, Tensor | Non
 
 
 def _numbers(inputs: KernelInputs, *tensors: Tensor) -> ctypes.Array:
-    """Sizes and settings, and the strides of all tensors but for the last, which is 1."""
+    """Sizes and settings, and the strides of each tensor except its last one, which is 1."""
     query, key, _, alpha, _, _, causal, _, seed = inputs
     settings = (STORAGE[query.dtype], alpha.numel(), causal, 0 if seed is None else int(seed))
     strides = [stride for tensor in tensors for stride in tensor.stride()[:3]]

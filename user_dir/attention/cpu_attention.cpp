@@ -1,18 +1,17 @@
 // Attention with α-entmax, forward and backward, for the CPU: scores, weights and output in one pass over each head.
 //
-// As many queries as a vector has lanes are a tile. Their scores, a vector over the queries for each key, are cut
-// down to those within reach: a score 1/ε or more below the greatest of its row gets no weight, and the rest is cut
-// again at a lower bound of λ. What is done next depends on how much is left.
-//   Dense: most keys get weight from some query of the tile. Weights and their gradients stay in columns over keys.
-//   Sparse: each query has a few keys of its own. Its scores are packed to the top of its lane, solved there, and
-//     its weights combine the rows of its keys alone. Forward and backward then take as long as there are weights.
-// Short sequences are always dense, and their weights are saved for the backward. Of long ones, a sparse tile saves
-// its weights with their keys, and a dense one no more than λ of each query, from which its weights are computed
-// anew: memory grows with the number of queries times the number of weights that are not 0.
+// A tile has as many queries as a vector has lanes, and its scores are stored as one vector per key. Scores out of
+// reach are dropped: first those 1/ε or more below the greatest score of their row, which get no weight, then more by
+// a lower bound of λ. The next step depends on how many scores are left.
+//   Dense: more than half of them. Weights and their gradients stay in columns, one vector per key.
+//   Sparse: each query has few keys of its own. Its scores are packed to the top of its lane and solved there, and
+//     its weights combine only the rows of its keys. Except for the scores, time grows with the number of weights.
+// Short sequences are always dense, and their weights are saved for the backward. For long ones, λ and two more
+// numbers per query are saved, from which the backward computes the weights of dense tiles again; the weights of
+// sparse tiles are saved with their keys. Memory grows no faster than the number of weights that are not 0.
 //
-// Padded keys are left out before all else. Queries, keys and values are read, and outputs and gradients written,
-// where they lie. Heads, and parts of heads, are shared out among threads as these become free; what is computed of
-// each does not depend on the thread.
+// Padded keys are left out from the start. Tensors are read and written in place, whatever their strides. Threads
+// take heads, or parts of heads, as they become free; the results do not depend on which thread computes them.
 
 #include <ATen/Parallel.h>
 #include <c10/core/CPUAllocator.h>
@@ -29,9 +28,9 @@ namespace {
 
 using namespace entmax;
 
-constexpr int64_t chunk = 256;  // queries of a head that are shared out together
+constexpr int64_t chunk = 256;  // queries of a head that one thread takes at a time in the forward pass
 
-// How numbers are stored: as they are computed with, or in half precision, while what is computed with is float32.
+// How tensors are stored: in the dtype of the computation, or in half precision, for which it is float32.
 enum Storage : int64_t { as_computed = 0, in_bfloat16 = 1, in_float16 = 2 };
 
 // (B, H, T, D) with D contiguous.
@@ -47,7 +46,7 @@ struct Heads {
   void write(int64_t b, int64_t h, int64_t t, const Rows<T>& from, int64_t i, T factor = 1) const {
     as_stored(b, h, t, [&](auto* to) { from.write(i, to, factor); });
   }
-  // Inlined, because GCC takes a function that only fetches for one without effect, and leaves out its calls.
+  // Inlined, because GCC removes calls of a function that only prefetches, as if it had no effect.
   ENTMAX_INLINE void prefetch(int64_t b, int64_t h, int64_t t, int64_t head_dim) const {
     const int64_t size = storage == as_computed ? sizeof(T) : 2;
     const char* from = static_cast<const char*>(data) + (b * batch + h * head + t * row) * size;
@@ -76,13 +75,13 @@ struct Hidden {
   bool causal;             // query t sees keys 0 … t
 };
 
-// Dropout of weights. Whether a weight is dropped is a hash of the seed, its query and its key, so that the backward
-// finds it again, and no thread depends on another.
+// Dropout of weights. A hash of the seed, the query and the key decides whether a weight is dropped, so that the
+// backward drops the same weights, and the result does not depend on the threads.
 struct Dropout {
   double probability;
   uint64_t seed;
 
-  // Two numbers for the row of a query, to be hashed with each key.
+  // A hash of a query's row; mixed() then combines its two halves with each key.
   uint64_t row(uint64_t number) const {  // the finalizer of SplitMix64
     uint64_t x = seed + (number + 1) * 0x9e3779b97f4a7c15;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
@@ -111,20 +110,20 @@ struct Allocator {
   bool operator==(const Allocator&) const { return true; }
 };
 
-// The weights of some rows that are not 0, row after row, and their keys among those that are not padding.
+// The nonzero weights of some rows, row after row, and their keys, counted without padding.
 template <typename T>
 struct Support {
   std::vector<T, Allocator<T>> weights;
   std::vector<int32_t, Allocator<int32_t>> keys;
 };
 
-// What the backward needs of the forward. Null where nothing is saved, or not in this way.
+// What the forward saves for the backward; null if it is not saved.
 template <typename T>
 struct Saved {
-  Vec<T>* columns;                  // (B, H, tiles, S) of short sequences: weights; or instead
-  Vec<T>* solutions;                // (B, H, tiles, 3): the greatest score, λ and rest of Solution; and perhaps
-  int32_t* counts;                  // (B, H, tiles, lanes): how many weights are not 0, or −1 in a dense tile
-  std::vector<Support<T>> support;  // (B, H, chunks)
+  Vec<T>* columns;                  // (B, H, tiles, S): the weights; saved without any of the others
+  Vec<T>* solutions;                // (B, H, tiles, 3): the greatest score, λ and rest of Solution
+  int32_t* counts;                  // (B, H, tiles, lanes): number of nonzero weights, or −1 in a dense tile
+  std::vector<Support<T>> support;  // (B, H, chunks): saved together with counts
 };
 
 template <typename T>
@@ -158,7 +157,7 @@ class Attention {
     }
   }
 
-  // The head to work on: keys and values that are not padding, one after the other, and their places.
+  // Select the head to work on: copy its keys and values that are not padding, and note their places.
   void set_head(int64_t b, int64_t h, Heads<T> k, Heads<T> v, double alpha) {
     if (b == b_ && h == h_) return;
     b_ = b;
@@ -173,8 +172,8 @@ class Attention {
     }
   }
 
-  // The head after this one, by its number, and how many rows of which tensors are fetched into the cache while this
-  // one is worked on: from memory, the rows of a short head take as long as all that is computed of it.
+  // Set the number of the next head, and the tensors (with their numbers of rows) to prefetch while this head is worked
+  // on: reading the rows of a short head from memory would take as long as all computation on it.
   void set_next(int64_t number, std::initializer_list<std::pair<Heads<T>, int64_t>> rows) {
     const int64_t calls = fetches * ((sizes_.queries + lanes - 1) / lanes);
     const int64_t most = std::max(sizes_.queries, sizes_.keys);
@@ -198,7 +197,7 @@ class Attention {
       T* to_weights = weights == nullptr ? nullptr : weights + first * sizes_.keys;
       if (to_weights != nullptr) std::fill(to_weights, to_weights + rows_ * sizes_.keys, T(0));
       const Vec<T> lambda = cheap_lambda(kept);
-      // a tile that is not sparse spares the rest of its chunk the attempt
+      // after a dense tile, the rest of its chunk is taken as dense without trying
       sparse = sparse && pack(kept, columns, lambda);
       if (sparse) {
         forward_sparse(first, lambda, out, to_weights, saved, support);
@@ -213,8 +212,8 @@ class Attention {
     grad_values_->clear();
   }
 
-  // Gradients of queries, from what was saved and the gradient of their outputs; returns that of α. support points
-  // to the weights of the head that are saved with their keys.
+  // Write the gradients of queries, add up those of keys and values, and return that of α, from the gradient of the
+  // outputs. support points to the weights of the head that are saved with their keys.
   template <bool need_alpha>
   double backward(Heads<T> q, Heads<T> grad, Heads<T> grad_q, const T* grad_weights,
                   const Saved<T>& saved, const T* support, const int32_t* support_keys) {
@@ -261,7 +260,7 @@ class Attention {
     for (int64_t i = 0; i < rows_; ++i) from.read(b_, h_, first + i, tile.rows, i, factor);
   }
 
-  // To be called so many times in each tile.
+  // How many times a tile calls fetch_ahead().
   static constexpr int64_t fetches = 3;
 
   ENTMAX_INLINE void fetch_ahead() {
@@ -299,7 +298,7 @@ class Attention {
 
   // ------------------------------------------------------------------------------------------------ scores
 
-  // Scores of the tile with the keys that any of its queries sees; returns how many keys these are.
+  // Compute the tile's scores for all keys that at least one of its queries sees; returns their number.
   int64_t score(int64_t first) {
     int64_t columns = visible_;
     if (hidden_.causal) {
@@ -321,7 +320,7 @@ class Attention {
     return columns;
   }
 
-  // The greatest score of each row: NaN where one is NaN or infinite, −inf where there is none.
+  // Set top_ to the greatest score of each row: NaN if a score is NaN or +inf, −inf if there is none.
   void find_top(int64_t columns) {
     const Vec<T> nothing = -infinity + Vec<T>{};
     top_ = nothing;
@@ -334,7 +333,7 @@ class Attention {
     top_ = lane_number_ >= static_cast<T>(rows_) ? nothing : top_;
   }
 
-  // Move to the front the columns, less the greatest score of each row, that may get weight; returns how many.
+  // Subtract the greatest score of each row, and move the columns that may get weight to the front; returns how many.
   int64_t keep(int64_t columns) {
     const Vec<T> nothing = -infinity + Vec<T>{};
     broken_ = top_ != top_;
@@ -346,16 +345,16 @@ class Attention {
       const Vec<T> z = without ? nothing : scores_[j] - top_;
       scores_[kept] = z;
       active_[kept] = j;
-      kept += any<T>(eps_ * z > -1) || all;  // without a branch, which could not be foreseen
+      kept += any<T>(eps_ * z > -1) || all;  // without a branch, which would be unpredictable
     }
     if (kept > 0) scores_[0] = without ? Vec<T>{} : scores_[0];
     return kept;
   }
 
-  // A λ from the left of each row's root, for scores of which the greatest is 0: two steps of Newton's method for
-  // an α at which they are cheap. λ falls as α grows, so that of sparsemax is below all up to 2.
+  // A lower bound of each row's λ, for scores of which the greatest is 0: two steps of Newton's method for α = 1.5, or
+  // for α = 2 if the head's α is greater, where steps are cheap. It is a lower bound because λ falls as α grows.
   Vec<T> cheap_lambda(int64_t kept) const {
-    constexpr T least_eps = 0.1;  // for less, hardly a score falls out of reach
+    constexpr T least_eps = 0.1;  // for a smaller ε, hardly any score falls out of reach
     const T eps = eps_[0];
     Vec<T> lambda = {};
     if (eps <= least_eps || eps > 1) return lambda;
@@ -427,7 +426,7 @@ class Attention {
     solutions[2] = solution.rest;
   }
 
-  // A row with a broken score has broken weights; one without keys has none.
+  // Set the weights to NaN in rows with a score of NaN or +inf, and to 0 in rows without keys.
   void mark_rows(int64_t kept) {
     if (!any<T>(broken_ | empty_)) return;
     for (int64_t j = 0; j < kept; ++j) {
@@ -443,7 +442,7 @@ class Attention {
     return slopes_.get();
   }
 
-  // Saved weights; returns how many columns are not 0.
+  // Read saved weights; returns how many columns are not 0.
   int64_t read_columns(const Vec<T>* columns) {
     int64_t kept = 0;
     for (int64_t j = 0; j < visible_; ++j) {
@@ -454,7 +453,7 @@ class Attention {
     return kept;
   }
 
-  // Weights computed anew.
+  // Compute the weights again from saved solutions; returns how many columns may not be 0.
   int64_t restore(int64_t first, const Vec<T>* solutions) {
     queries_.turn();
     const int64_t columns = score(first);
@@ -597,7 +596,7 @@ class Attention {
   struct Next {
     int64_t b, h;
     std::vector<std::pair<Heads<T>, int64_t>> rows;
-    int64_t row, at_once;  // the row to be fetched next, and how many from it on
+    int64_t row, at_once;  // the next row to prefetch, and how many rows at a time
   };
 
   Sizes sizes_;
@@ -613,7 +612,7 @@ class Attention {
   std::unique_ptr<Vec<T>[]> scores_, slopes_, terms_;
   Lanes<T> lanes_;
   std::unique_ptr<int32_t[]> list_;  // the keys of the scores that are packed, lane by lane
-  std::unique_ptr<T[]> weights_;     // of one row, with their keys
+  std::unique_ptr<T[]> weights_;     // of one row, with their keys in places_
   std::unique_ptr<int32_t[]> places_;
   Vec<T> lane_number_, eps_, top_;
   IntVec<T> broken_, empty_;
@@ -622,7 +621,7 @@ class Attention {
   int64_t packed_ = 0, visible_ = 0, rows_ = 0, b_ = -1, h_ = -1;
 };
 
-// The tensors that a call is given, whose strides follow each other.
+// The tensors of a call; their strides lie one after the other in an array.
 template <typename T>
 struct Tensors {
   Storage storage;
@@ -637,8 +636,8 @@ struct Tensors {
 // About as many products as are worth waking a thread for.
 constexpr double grain = 1 << 18;
 
-// Share out the items 0 … items − 1 among threads, each with what make() gives: one by one where they take different
-// times, else in long runs of neighbours, since these lie side by side in memory.
+// Share out the items 0 … items − 1 among threads, each with its own worker from make(): one by one if their costs
+// differ, else in long runs of neighbours, which lie side by side in memory.
 template <typename Make, typename Work>
 void share_out(const Sizes& sizes, int64_t items, bool alike, const Make& make, const Work& work) {
   const double cost = 1.0 * sizes.batch * sizes.heads * sizes.queries * sizes.keys * (sizes.head_dim + 32);
@@ -653,8 +652,8 @@ void share_out(const Sizes& sizes, int64_t items, bool alike, const Make& make, 
   });
 }
 
-// Where tiles may be sparse, heads with the most weights, those of the least α, first: what takes longest must not
-// come last. Else as they lie in memory.
+// The order of heads. If tiles may be sparse, heads with a small α come first: they have the most weights, and heads
+// that take longest must not come last. Otherwise, the order is that in memory.
 std::vector<int64_t> in_order(const Sizes& sizes, const double* alpha, int64_t alphas, bool may_be_sparse) {
   std::vector<int64_t> order(sizes.batch * sizes.heads);
   std::iota(order.begin(), order.end(), 0);
@@ -735,7 +734,7 @@ void backward(const Sizes& sizes, const Tensors<T>& heads, const void* q, const 
       });
 }
 
-// Empties the support into arrays, which are as long as forward said.
+// Moves the support into arrays, whose length is the number that forward returned.
 template <typename T>
 void collect(std::vector<Support<T>>& support, T* weights, int32_t* keys) {
   for (Support<T>& part : support) {
@@ -749,8 +748,8 @@ void collect(std::vector<Support<T>>& support, T* weights, int32_t* keys) {
 
 // -------------------------------------------------------------------------------- what cpu.py calls, by ctypes
 
-// Numbers are those of _numbers() in cpu.py. forward puts into collected: the number of weights saved with their
-// keys, and where they are until collect is called.
+// n holds the numbers of _numbers() in cpu.py. forward writes two numbers to collected: how many weights are saved
+// with their keys, and the address at which they stay until collect is called.
 
 #define ATTENTION_FOR(T, SUFFIX)                                                                                       \
   extern "C" int64_t attention_forward_##SUFFIX(                                                                       \

@@ -29,16 +29,16 @@ def dense_attention(inputs: AttentionInputs) -> tuple[Tensor, Tensor | None]:
 
 
 def scores_and_values(inputs: AttentionInputs) -> tuple[Tensor, Tensor]:
-    """The :func:`attention_scores`, and the values, in the dtype in which to compute."""
+    """The result of :func:`attention_scores`, and the values, both in the dtype to compute in."""
     query, key, value = inputs[:3]
-    if not query.is_cuda:  # GPUs multiply half precision with sums in float32
+    if not query.is_cuda:  # GPUs sum products of half precision in float32
         dtype = working_dtype(query.dtype)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
     return attention_scores(query, key, inputs.key_padding_mask, inputs.attn_mask, inputs.causal), value
 
 
 def weighted_values(weights: Tensor, value: Tensor, inputs: AttentionInputs) -> tuple[Tensor, Tensor | None]:
-    """Values (B, H, T, D) by weights (B, H, T, S), after dropout; and the weights, if needed."""
+    """The output (B, H, T, D), with dropout of the weights (B, H, T, S); and the weights, if needed."""
     dropout, dtype = inputs.dropout, inputs.query.dtype
     output = torch.matmul(F.dropout(weights, dropout) if dropout > 0.0 else weights, value)
     return output.to(dtype), weights.to(dtype) if inputs.need_weights else None

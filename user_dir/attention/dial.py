@@ -1,4 +1,4 @@
-"""The dial for sparsity: α's of heads, moved until a query attends to a given number of keys."""
+"""A dial for sparsity: it moves the α of each head until a query attends to a given number of keys."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .alpha import Alpha
 
 
 def keys_per_query(weights: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
-    """The number of keys with a weight above 0, mean over the queries of a batch: (H,) in float64.
+    """The mean number of keys with a weight above 0 over the queries of a batch: (H,) in float64.
 
     Args:
         weights: (B, H, T, S). Queries without any key do not count.
-        key_padding_mask: (B, S), true where a key is padding. Where T = S, these are taken for padded
-            queries, which do not count.
+        key_padding_mask: (B, S), true where a key is padding. If T = S, the mask also marks
+            padded queries, which do not count.
     """
     keys = (weights > 0).sum(-1)  # (B, H, T)
     if key_padding_mask is not None and weights.size(2) == weights.size(3):
@@ -27,17 +27,17 @@ def keys_per_query(weights: Tensor, key_padding_mask: Tensor | None = None) -> T
 class Dial:
     """Moves the α of each head towards a number of keys per query, as long as the loss allows it.
 
-    In the first ``HORIZON`` updates α's stay, and the mean loss is taken as that of the dense model. Then,
-    every ``EVERY`` updates, the α of a head whose queries attend to more keys goes up by ``STEP``, and that
-    of another goes down. All go down while the running loss, over about ``HORIZON`` updates, is too high.
+    In the first ``HORIZON`` updates no α moves; their mean loss counts as that of the dense model. Then,
+    every ``EVERY`` updates, α rises by ``STEP`` in heads with more keys per query than the target, and falls
+    in all others. Every α falls while the running loss, over about ``HORIZON`` updates, is too high.
 
     Before an update call :meth:`prepare`, after it :meth:`observe`.
 
     Args:
-        alphas: learned α's, which start near 1. From here on they get no gradient. Attention appends
-            :func:`keys_per_query` to ``alpha.keys`` in each forward pass, where that is not None.
+        alphas: learned α's, which start near 1. The dial turns off their gradients. In each forward
+            pass, attention appends :func:`keys_per_query` to ``alpha.keys`` if that is not None.
         target: keys per query, above 1.
-        max_loss: by what share of the dense model's loss the running loss may exceed it.
+        max_loss: how much the running loss may exceed the dense model's loss, as a share of the latter.
 
     Raises:
         ValueError: an argument is out of range, or no α is learned.
@@ -60,13 +60,13 @@ class Dial:
             a.requires_grad_(False)
 
     def prepare(self, update: int, every: int = EVERY) -> None:
-        """Let attention count keys in the update to come, the first of which is 1, if α's move after it."""
+        """Let attention count keys in the coming update, counted from 1, if α's move after it."""
         due = update > self.HORIZON and update % every == 0
         for alpha in self.parameters:
             alpha.keys = [] if due else None
 
     def observe(self, loss: float, update: int, updates: int = 1) -> None:
-        """Take the mean loss of the last ``updates``, of which ``update`` is the last; move α's if due."""
+        """Take in the mean loss of the last ``updates`` updates, up to ``update``; move α's if due."""
         share = min(1.0, updates / min(update, self.HORIZON))
         self.loss = loss if self.loss is None else self.loss + share * (loss - self.loss)
         if update <= self.HORIZON or self.dense_loss is None:
@@ -83,7 +83,7 @@ class Dial:
 
     @torch.no_grad()
     def _move(self, alpha: Alpha, a: Tensor, keys: Tensor, down: bool) -> None:
-        keys = keys if len(a) == len(keys) else keys.mean(0, keepdim=True)  # of heads that share α
+        keys = keys if len(a) == len(keys) else keys.mean(0, keepdim=True)  # one mean if heads share α
         steps = torch.where((keys > self.target) & (not down), self.STEP, -self.STEP)
         room = alpha.high - alpha.low
         share = ((alpha().flatten() + steps - alpha.low) / room).clamp(0.005, 0.995)

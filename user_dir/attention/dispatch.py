@@ -31,7 +31,7 @@ def attention(
 
     Args:
         query: (B, H, T, D), of any floating dtype; half precision is computed in float32, but on a GPU dense
-            attention rounds scores and weights to it.
+            attention rounds scores and weights to half precision.
         key: (B, H, S, D).
         value: (B, H, S, D); dense attention also accepts a different last dimension.
         alpha: a number, or a tensor (H, 1, 1), one α per head, or (1, 1, 1). At least 1.
@@ -41,9 +41,9 @@ def attention(
         dropout: probability of dropping a weight, after the normalizer.
         need_weights: also return the weights, before dropout.
         backend: the implementation. ``fused``: the kernel for the device, C++ on a CPU and Triton on a GPU,
-            which does not store weights unless requested. ``dense``: scores and weights in memory, by torch
-            and :func:`~user_dir.entmax.entmax`. ``auto``: the faster one for these arguments that supports
-            them; on a GPU, if it also agrees with plain torch on small problems, which is checked once.
+            which does not store all weights of long rows unless requested. ``dense``: scores and weights in
+            memory, by torch and :func:`~user_dir.entmax.entmax`. ``auto``: the faster one that supports these
+            arguments; on a GPU, ``fused`` only if it agrees with plain torch on small problems, checked once.
 
     Returns:
         The output (B, H, T, D), and the weights (B, H, T, S) or None, in the dtype of ``query``.
@@ -64,7 +64,7 @@ def attention(
 
 
 def attend(inputs: AttentionInputs, backend: str) -> tuple[Tensor, Tensor | None]:
-    """:func:`attention`, with its arguments as one."""
+    """:func:`attention`, with its arguments in one tuple."""
     check_inputs(inputs)
     device = inputs.query.device.type
     if backend == "auto":

@@ -1,4 +1,4 @@
-"""Attention by a kernel that does not keep the weights: gradients, and operators of ``torch.library``."""
+"""Attention by a fused kernel: its autograd function, and its operators of ``torch.library``."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from .inputs import AttentionInputs, Backend, KernelInputs
 ONCE = "fused attention cannot be differentiated twice; use the attention backend dense"
 _TYPES = {Tensor: "Tensor", Tensor | None: "Tensor?", bool: "bool", float: "float"}
 _SCHEMA = ", ".join(f"{_TYPES[kind]} {name}" for name, kind in get_type_hints(KernelInputs).items())
-_TENSORS = 6  # the first so many fields of KernelInputs
+_TENSORS = 6  # how many fields of KernelInputs, from the first on, are saved by autograd
 
 Saved = tuple[Tensor | None, ...]
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None]
-"""Those of queries, keys and values, and parts (B, H, …) whose sum is that of α, if it is needed."""
+"""Gradients of queries, keys and values; and, if needed, parts (B, H, …) that sum to that of α."""
 
 
 class FusedKernel(Backend):
     """The kernels of a type of device. A subclass runs them; the rest is the same for all.
 
     Attributes:
-        operator: the name of its operators.
+        operator: the name of its operator; the operator of its gradients appends ``_backward``.
         seeds: the seed of dropout is below this number.
-        dtypes: of queries, keys and values.
+        dtypes: the dtypes that queries, keys and values may have.
         parts_dtype: the dtype of the parts of the gradient of α.
     """
 
@@ -96,7 +96,7 @@ class FusedKernel(Backend):
         return super().unsupported(inputs)
 
     def compute(self, arguments: AttentionInputs) -> tuple[Tensor, Tensor | None]:
-        """See the base class; by the operators where tensors are not plain."""
+        """See the base class; calls the operators if tensors are not plain."""
         query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights = arguments
         learned = alpha if isinstance(alpha, Tensor) else None
         eager = is_eager(query, key, value, learned, key_padding_mask, attn_mask)
@@ -106,8 +106,8 @@ class FusedKernel(Backend):
             alpha = query.new_full((), alpha, dtype=torch.float64)
         if attn_mask is not None:
             attn_mask = as_numbers(attn_mask, working_dtype(query.dtype))
-        # Kernels have generators of their own, so that the backward can draw the same numbers again. The seed
-        # is drawn on the device: no synchronisation, and each replay of a CUDA graph draws another.
+        # Kernels draw random numbers from a seed, so that the backward can draw the same again. The seed is
+        # drawn on the device, which avoids a synchronisation and gives each replay of a CUDA graph another.
         seed = torch.randint(self.seeds, (), device=query.device) if dropout > 0.0 else None
         inputs = (query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, seed)
         learning = is_learning(query, key, value, alpha)
@@ -120,7 +120,7 @@ class FusedKernel(Backend):
             output, weights, _ = self.forward(_with_dense_rows(inputs), need_weights, False)
         return in_heads(output), weights
 
-    # Where there is no tensor, the operators return an empty one.
+    # Operators cannot return None, so they return an empty tensor instead.
 
     def _operate(self, *operands: Any) -> tuple[Tensor, Tensor, Tensor]:
         *arguments, need_weights, save = operands
@@ -167,7 +167,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, kernel: FusedKernel, *operands: Any) -> tuple[Tensor, Tensor | None]:
-        """Output (T, B, H, D), since a view that is returned cannot be modified in place; and weights."""
+        """Output, as (T, B, H, D) because a returned view cannot be modified in place; and weights."""
         *arguments, need_weights = operands
         inputs = KernelInputs(*arguments)
         output, weights, saved = kernel.forward(inputs, need_weights, True)
@@ -191,7 +191,7 @@ class _Attention(torch.autograd.Function):
 
 
 def is_learning(*tensors: Tensor) -> bool:
-    """Whether a gradient may be needed; inside of ``torch.func`` and in a trace, that is not known."""
+    """Whether a gradient may be needed; assumed inside ``torch.func`` and in a trace, where it is unknown."""
     if torch.jit.is_tracing():
         return True
     return torch.is_grad_enabled() and (transformed() or any(tensor.requires_grad for tensor in tensors))
@@ -227,7 +227,7 @@ def empty_output(query: Tensor) -> Tensor:
 def in_heads(output: Tensor) -> Tensor:
     """An output (T, B, H, D) as (B, H, T, D).
 
-    Outside of an autograd function, since the view that one returns cannot be modified in place.
+    Not for use inside an autograd function, whose returned views cannot be modified in place.
     """
     return output.permute(1, 2, 0, 3)
 

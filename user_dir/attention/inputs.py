@@ -1,4 +1,4 @@
-"""What attention computes from, what computes it, and checks of the first."""
+"""The inputs of attention, their checks, and the base class of its implementations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class AttentionInputs(NamedTuple):
 
 
 class KernelInputs(NamedTuple):
-    """What a fused kernel computes from, and the schema of its operators."""
+    """Inputs of a fused kernel; the fields also define the schema of its operators."""
 
     query: Tensor
     key: Tensor
@@ -38,7 +38,7 @@ class KernelInputs(NamedTuple):
 
 
 def check_inputs(inputs: AttentionInputs) -> None:
-    """Raise ValueError, naming what is wrong, unless arguments fit; a mask may broadcast."""
+    """Raise ValueError, naming what is wrong, unless arguments fit; an attn_mask may broadcast."""
     query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, _ = inputs
     shapes = [tuple(tensor.shape) for tensor in (query, key, value)]
     fits = query.dim() == key.dim() == value.dim() == 4 and value.shape[:3] == key.shape[:3]
@@ -60,7 +60,7 @@ class Backend:
     """An implementation of attention; a new one is a subclass in its own file and a line in :mod:`.dispatch`.
 
     Attributes:
-        name: a value of ``--attention-backend``; that of several, if they are for different devices.
+        name: a value of ``--attention-backend``; backends for different devices may share it.
         device: the type of device that it is for, such as ``cpu``; None for all.
     """
 
@@ -72,11 +72,11 @@ class Backend:
         return None
 
     def unsupported(self, inputs: AttentionInputs) -> str | None:
-        """Why it cannot compute these, :meth:`unavailable` or not; None if it can."""
+        """Why it is :meth:`unavailable` or cannot take these inputs; None if it can."""
         return self.unavailable()
 
     def is_preferred(self, inputs: AttentionInputs) -> bool:
-        """Whether ``auto`` uses it for these, rather than a backend further down the table."""
+        """Whether ``auto`` uses it for these inputs rather than a backend further down the table."""
         return self.unsupported(inputs) is None
 
     def compute(self, inputs: AttentionInputs) -> tuple[Tensor, Tensor | None]:

@@ -22,15 +22,15 @@ class EntmaxAttention(nn.MultiheadAttention):
     Constructor, arguments, results and parameters are those of ``nn.MultiheadAttention`` without
     ``add_bias_kv`` and ``add_zero_attn``, plus ``alpha``, an :class:`Alpha`. At α = 1 it computes the same,
     except that a query whose keys are all masked attends to nothing, weights are returned as they are before
-    dropout, masks may be of different types, and ``is_causal`` needs no ``attn_mask``, which alone determines
-    what is masked if it is given.
+    dropout, masks may differ in type, and ``is_causal`` needs no ``attn_mask`` and is ignored with one.
 
     Args:
-        alpha: α of every head, constant, from 1; or an :class:`AlphaConfig`, whose default learns one α per
-            head. A schedule advances with ``layer.alpha.set_num_updates(update)``.
+        alpha: a constant α of at least 1 for every head; or an :class:`AlphaConfig`, by default one learned
+            α per head. A schedule advances with ``layer.alpha.set_num_updates(update)``.
 
     Raises:
-        ValueError: ``alpha`` is out of range, its normalizer is not α-entmax, or keys are to be added.
+        ValueError: ``alpha`` is out of range, its normalizer is not α-entmax, or ``add_bias_kv`` or
+            ``add_zero_attn`` is set.
 
     Sources: Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762), section 3.2.2; Correia et al. 2019
     (https://arxiv.org/abs/1909.00015), section 3.2.
@@ -55,7 +55,7 @@ class EntmaxAttention(nn.MultiheadAttention):
             raise ValueError("EntmaxAttention takes neither add_bias_kv nor add_zero_attn")
         sizes = kdim, vdim, batch_first, device, dtype
         super().__init__(embed_dim, num_heads, dropout, bias, False, False, *sizes)
-        # TransformerEncoderLayer asks for it before it computes softmax itself, past this layer.
+        # False keeps TransformerEncoderLayer off its fast path, which computes softmax without this layer.
         self._qkv_same_embed_dim = False
         if alpha is None or isinstance(alpha, AlphaConfig):
             config = alpha or AlphaConfig()
@@ -70,7 +70,7 @@ class EntmaxAttention(nn.MultiheadAttention):
     def from_multihead_attention(
         cls, layer: nn.MultiheadAttention, alpha: float | AlphaConfig | None = None
     ) -> EntmaxAttention:
-        """A layer with the very parameters of another, which optimizers may already have, and with an α."""
+        """A layer with an α and the parameter objects of ``layer``, which optimizers may already hold."""
         sizes = layer.embed_dim, layer.num_heads, layer.dropout
         biases = layer.in_proj_bias is not None, layer.bias_k is not None, layer.add_zero_attn
         other = layer.kdim, layer.vdim, layer.batch_first
@@ -142,13 +142,13 @@ class EntmaxAttention(nn.MultiheadAttention):
         return projected
 
     def _masks(self, padding: Tensor | None, mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-        """A boolean key padding mask and an attn_mask, either of them None where nothing is masked by it."""
+        """A boolean key padding mask and an attn_mask, each of them None if it masks nothing."""
         if mask is not None and mask.dim() == 3:
             mask = mask.unflatten(0, (-1, self.num_heads))
         if padding is None or not padding.is_floating_point():
             return padding, mask
         if padding.device.type == "cpu" and is_eager(padding):
-            # TransformerEncoderLayer makes numbers of booleans, which the fused kernel takes.
+            # TransformerEncoderLayer turns booleans into numbers, but the fused kernel takes booleans.
             hidden = padding == float("-inf")
             if not (padding.requires_grad or bool((padding[~hidden] != 0).any())):
                 return hidden, mask
@@ -156,7 +156,7 @@ class EntmaxAttention(nn.MultiheadAttention):
         return None, added if mask is None else as_numbers(mask, padding.dtype) + added
 
     def _nested(self, query: Tensor, self_attention: bool, is_causal: bool) -> tuple[Tensor, None]:
-        """Self-attention in a nested tensor, which TransformerEncoder makes of padded input in evaluation."""
+        """Self-attention in a nested tensor: TransformerEncoder nests padded input in evaluation."""
         if not self_attention or not self.batch_first:
             raise ValueError("nested tensors need batch_first, self-attention, no masks and no weights")
         lengths = [sequence.size(0) for sequence in query.unbind()]

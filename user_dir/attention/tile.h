@@ -1,7 +1,7 @@
-// Products of a tile, as many queries as a vector has lanes, with the keys and values of its head.
+// Products of a tile (as many queries as a vector has lanes) with the keys and values of its head.
 //
-// What belongs to a pair of query and key (score, weight, gradient) is stored by columns: a vector over the queries
-// of the tile for each key. The groups below are chosen so that the sums of an inner loop stay in registers.
+// Scores, weights and their gradients are stored in columns: for each key, a vector over the queries of the tile.
+// The group sizes below are chosen so that the sums of an inner loop stay in registers.
 
 #pragma once
 
@@ -51,7 +51,7 @@ class Rows {
   std::unique_ptr<Vec<T>[]> data_;
 };
 
-// For each step of turn(), which entries of two vectors side by side the upper and the lower one of a pair get.
+// For each step of turn(): which entries of a pair of vectors, taken as one, its upper and its lower vector get.
 template <typename T>
 constexpr auto swaps = [] {
   constexpr int lanes = Simd<T>::lanes;
@@ -65,8 +65,8 @@ constexpr auto swaps = [] {
   return patterns;
 }();
 
-// Turn a square of as many vectors as one has lanes: entry i of vector j is swapped with entry j of vector i. Each step
-// swaps the two blocks off the diagonal of every square of blocks, twice as wide as in the step before.
+// Transpose a square of as many vectors as a vector has lanes. Each step swaps the two off-diagonal blocks of every
+// square of 2 × 2 blocks; the blocks double in width from step to step.
 template <typename T>
 ENTMAX_INLINE void turn(Vec<T>* square) {
   constexpr int lanes = Simd<T>::lanes;
@@ -92,7 +92,7 @@ ENTMAX_INLINE void turn(Vec<T>* square) {
 #endif
 }
 
-// Queries of a tile, row by row and, turned, by dimension: a vector over the queries for each.
+// Queries of a tile: as rows and, transposed, as a vector over the queries for each dimension.
 template <typename T>
 class Tile {
  public:
@@ -116,7 +116,7 @@ class Tile {
   std::unique_ptr<Vec<T>[]> turned;
 };
 
-// Columns of the products of a tile with count rows of a matrix, in the order that place(i) gives.
+// Set columns[i], for i < count, to the products of the tile's queries with row place(i) of a matrix.
 template <typename T, typename Place>
 inline void products(const Tile<T>& tile, const Rows<T>& matrix, int64_t count, const Place& place, Vec<T>* columns) {
   const Vec<T>* turned = tile.turned.get();
@@ -174,7 +174,7 @@ inline void combine_at(int64_t d, const Vec<T>* columns, int64_t count, const Ro
   }
 }
 
-// Rows of out: for each query, the sum of a matrix's rows weighted by the query's entries in their columns.
+// Set the row of out of each query to the sum of rows place[j] of a matrix, weighted by its entries in columns[j].
 template <typename T>
 inline void combine(const Vec<T>* columns, int64_t count, const Rows<T>& matrix, const int64_t* place, int64_t queries,
                     Rows<T>& out) {
@@ -225,7 +225,7 @@ inline void spread_rows(const Vec<T>* columns, const Rows<T>& tile, const int64_
   for (; d < matrix.width(); d += lanes) spread_at<keys, 1>(d, columns, tile, place, matrix);
 }
 
-// To each row of a matrix, add the tile's rows weighted by the entries of its column.
+// To row place[j] of a matrix, add the sum of the tile's rows weighted by the entries of columns[j].
 template <typename T>
 inline void spread(const Vec<T>* columns, int64_t count, const Rows<T>& tile, const int64_t* place, Rows<T>& matrix) {
   int64_t j = 0;
@@ -246,7 +246,7 @@ inline T dot(const T* a, const T* b, int64_t width) {
   return sum<T>(total);
 }
 
-// To a row add another times a factor.
+// Add another row, times a factor, to a row.
 template <typename T>
 inline void add_scaled(const T* from, T factor, int64_t width, T* to) {
   constexpr int lanes = Simd<T>::lanes;

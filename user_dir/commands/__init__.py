@@ -1,6 +1,6 @@
 """The command ``adaptively-sparse``: a module for each of its subcommands, which parses, calls and prints.
 
-A module has ``main(argv)`` and, where Ctrl-C deserves more than "interrupted", says so in ``INTERRUPTED``.
+A module has ``main(argv)`` and may have ``INTERRUPTED``, the message after Ctrl-C, by default "interrupted".
 """
 
 from __future__ import annotations

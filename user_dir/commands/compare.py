@@ -3,8 +3,8 @@ r"""Compare systems: by their scores on one test set, or by what their heads lea
     python scripts/compare.py --margin 0.5 --system softmax RUNS/softmax-seed*/evaluation/test.json \
         --system α-entmax RUNS/alpha_entmax-seed*/evaluation/test.json
 
-A system's files are its seeds, in order: evaluations that evaluate.py wrote, or translations in plain text,
-then with --ref. Prints mean and standard deviation of BLEU, chrF or TER over the seeds, and for each
+A system has one file per seed, in order: an evaluation that evaluate.py wrote, or translations in plain text,
+which need --ref. Prints mean and standard deviation of BLEU, chrF or TER over the seeds, and for each
 difference from the first system a 95 % interval and a p-value over seeds and sentences together. With
 --margin, each system is said to be equivalent (the interval lies inside the margin), higher, lower or, where
 none of these is shown, inconclusive. The last column is sacrebleu's paired test, which asks only whether
@@ -14,7 +14,7 @@ method.
     python scripts/compare.py --system softmax RUNS/softmax-seed*/average.heads.json \
         --system α-entmax RUNS/alpha_entmax-seed*/average.heads.json
 
-Of statistics that heads.py wrote, it prints a table of α, density and diversity instead.
+Given statistics that heads.py wrote, it prints a table of α, density and diversity instead.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main(argv=None) -> None:
 
 
 def compare_scores(args: argparse.Namespace) -> tuple[str, dict]:
-    """Tables of scores and tests, and what they show, for JSON."""
+    """Tables of scores and tests, and their content for JSON."""
     from sacrebleu.metrics import CHRF
 
     from ..translation.compare import compare, comparison_tables, read_systems
@@ -94,7 +94,7 @@ def compare_scores(args: argparse.Namespace) -> tuple[str, dict]:
 
 
 def compare_heads(systems: list[tuple[str, list[Path]]]) -> tuple[str, dict]:
-    """A table of the heads of systems, and what it shows, for JSON."""
+    """A table of the heads of systems, and its content for JSON."""
     from ..analysis.results import check_same_split, comparison_table, read_statistics, summary
 
     reports = {path: read_statistics(path) for _, paths in systems for path in paths}

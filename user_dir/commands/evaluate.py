@@ -50,7 +50,7 @@ def main(argv=None) -> None:
     corpus = corpus_of(load_checkpoint(args.path), args.path, args.corpus, args.data)
     output = args.output or args.path.parent / "evaluation" / args.path.stem
     check_output(output / "scores.json")
-    # Translations are named like the corpus's own files, which would be lost.
+    # Translations are named like the corpus's own files and would overwrite them.
     if output.resolve() in [folder.resolve() for folder in (corpus.raw, *corpus.written)]:
         raise UserError(f"{output} is a folder of the corpus; choose another --output")
     evaluator = Evaluator(args.path, corpus, **{option: getattr(args, option) for option in OPTIONS.split()})
@@ -64,7 +64,7 @@ def main(argv=None) -> None:
 
 
 def described(scores: dict) -> str:
-    """The scores of a test set, and what became of its unusual sentences, in lines."""
+    """The scores of a test set as lines of text, and how its unusual sentences were handled."""
     from ..errors import first_few
     from ..translation.loading import Limit
 

@@ -3,7 +3,7 @@
   export.py --path checkpoints/toy/alpha_entmax/average.pt --output models/toy
   translate.py --model models/toy "Wer sieht den kleinen Hund?"
 
-With --transformers FOLDER instead of --output FOLDER, it is one that Hugging Face's transformers loads.
+With --transformers FOLDER instead of --output FOLDER, the folder is for Hugging Face's transformers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .options import Parser, plain_name
 
 
 def main(argv=None) -> None:
-    """Write the folder, and print how it is used."""
+    """Write the folder, and print its name or, for transformers, the call that loads it."""
     parser = Parser(__doc__)
     parser.add("--path", Path, "checkpoint to export, or a plain folder", required=True, metavar="CHECKPOINT")
     parser.add("--output", Path, "new plain folder to write", metavar="FOLDER")
@@ -48,7 +48,7 @@ def main(argv=None) -> None:
         print(f'{name}: AutoModelForSeq2SeqLM.from_pretrained("{args.transformers}"{trust})')
         return
     extra = {}
-    with contextlib.suppress(UserError):  # it has no context attention to align words with
+    with contextlib.suppress(UserError):  # there is no context attention, or no validation split
         extra[KEY] = choice_for(path, corpus, cpu=True)
     model_folder.write_folder(
         path, corpus, args.output, torch.float32 if args.float32 else torch.float16, extra

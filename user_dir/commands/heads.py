@@ -17,7 +17,7 @@ from pathlib import Path
 
 from .options import Parser, plain_name, positive
 
-BESIDE = Path("beside the checkpoint")  # of --dump-attention without a folder
+BESIDE = Path("beside the checkpoint")  # the value of --dump-attention if no folder is given
 
 
 def parse_args(argv=None) -> argparse.Namespace:

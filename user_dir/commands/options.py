@@ -15,14 +15,13 @@ from ..errors import UserError
 def run_command(main: Callable[[], object], interrupted: str = "interrupted") -> None:
     """Call ``main()`` and exit: with status 0, or with one message on stderr and another status.
 
-    Status 1 is a :class:`UserError` or a file that the operating system refuses; 130 is Ctrl-C (with the
-    message ``interrupted``), and 141 that nobody reads stdout any more (``… | head``), as a shell reports
-    both. Any other exception is a bug and keeps its traceback. Characters that the terminal's encoding lacks
-    are escaped.
+    Status 1 means a :class:`UserError` or an ``OSError``. As in a shell, 130 means Ctrl-C (with the message
+    ``interrupted``), and 141 that the reader of stdout has ended (``… | head``). Any other exception is a bug
+    and keeps its traceback. Characters that the terminal's encoding lacks are escaped.
     """
     logging.basicConfig(level=logging.INFO)  # otherwise fairseq makes all libraries log at DEBUG
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # closed; the next file to be opened would get its number
+        if getattr(sys, name) is None:  # closed; the next file to be opened would get its descriptor
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")
@@ -33,7 +32,7 @@ def run_command(main: Callable[[], object], interrupted: str = "interrupted") ->
         print(interrupted, file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:
-        # The interpreter flushes again at its end, and would report the same failure in its own words.
+        # The interpreter flushes stdout again when it ends, and would report this error, too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except UserError as error:
@@ -118,7 +117,7 @@ class Parser(argparse.ArgumentParser):
     def add_search_options(self, penalty: Callable[[str], object], more: str = "") -> None:
         """Add ``--beam``, ``--lenpen``, ``--max-len-a`` and ``-b``, ``--new-piece-penalty`` and ``--int8``.
 
-        ``penalty`` is the type of the argument of ``--new-piece-penalty``, and ``more`` is to be said of it.
+        ``penalty`` is the type of the argument of ``--new-piece-penalty``; ``more`` is added to its help.
         """
         self.add("--beam", positive, "beam size (default: 5)", default=5)
         what = "length penalty; above 1 favours longer translations (default: 1, none)"

@@ -5,8 +5,8 @@ density and diversity by layer, the roles of heads, and the attention of every h
 
 For a checkpoint DIR/NAME.pt the page uses DIR/NAME.SUBSET.heads.json and DIR/NAME.SUBSET.attention,
 which heads.py writes, and DIR/alpha.jsonl, which --alpha-log writes, where they exist. With --corpus,
-the first two are computed for every checkpoint for which they are missing, older than it, or, the maps, of
-fewer sentences than the page needs. For instance:
+statistics and maps are computed for every checkpoint for which they are missing or older than it, or if
+there are maps of fewer sentences than the page needs. For instance:
 
   report.py --path softmax/average.pt --name softmax --path entmax/average.pt --name α-entmax \\
             --corpus multi30k --output report.html

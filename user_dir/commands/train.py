@@ -19,13 +19,13 @@ from pathlib import Path
 from ..files import PLUGIN, ROOT, SHARED
 from .options import Parser
 
-# fairseq's command, with the guards; one of its imports would have all libraries log at DEBUG.
+# fairseq's command, with the guards. Without basicConfig, one of its imports has all libraries log at DEBUG.
 FAIRSEQ = "import logging; logging.basicConfig(level=logging.INFO); "
 FAIRSEQ += f"from fairseq_cli.hydra_train import cli_main; import {PLUGIN.name}.tasks; cli_main()"
 
 # glibc returns the memory of large CPU tensors to the system when they are freed, and the system clears it
-# before reuse, for every large tensor of every update. Keeping the memory is faster but needs more of it; on
-# pages of 2 MiB it is read and written faster.
+# before reuse, for every large tensor of every update. Keeping the memory is faster but needs more of it.
+# Memory in pages of 2 MiB is read and written faster.
 MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 MEMORY["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
 
@@ -33,7 +33,7 @@ MEMORY["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = Parser(__doc__)
-    # Were it required, argparse would report its absence as that of the settings, too.
+    # If it were required, argparse would report the optional settings as missing, too.
     what = "config, such as configs/toy/alpha_entmax.yaml"
     parser.add("config", Path, what, nargs="?", metavar="CONFIG")
     parser.add("overrides", str, "settings that override the config", nargs="*", metavar="key=value")
@@ -56,7 +56,7 @@ def main(argv=None) -> None:
         args.config = SHARED / args.config  # one that comes with the package
     arguments = training_arguments(args.config, args.overrides, ROOT)
     environment = {**MEMORY, **os.environ}
-    if sys.stdout is not None:  # fairseq's log names α, too, which not every terminal can show
+    if sys.stdout is not None:  # fairseq's log contains α, which not every terminal can show
         environment["PYTHONIOENCODING"] = f"{sys.stdout.encoding}:backslashreplace"
     if not args.verbose:
         environment[VARIABLE] = SHORT

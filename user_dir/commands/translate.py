@@ -1,7 +1,7 @@
 """Translate sentences: those given as arguments, those of a file, or those that come through a pipe.
 
-A sentence a line, natural text in, natural text out; an empty line stays an empty line. Through a pipe, every
-line is answered as soon as it is translated.
+Input and output are natural text, one sentence per line; an empty line stays an empty line. Through a pipe,
+every translation is written as soon as it is ready.
 
   translate.py --model de-en "Ein Satz." --report heads.html    # a model that comes with the project
   translate.py --model exported/my-model < talk.de    # a model as a folder, which needs no prepared corpus
@@ -14,8 +14,8 @@ line is answered as soon as it is translated.
 A line that cannot be translated, because it is not UTF-8 or longer than the model allows, ends the command
 after the lines before it are written; with --skip-bad-lines it becomes an empty line.
 
---alignment links words, which white space parts, counted from 0: source-target. The head or layer that links
-best on validation text is taken, or that of --alignment-head.
+--alignment prints links source-target between words, which are separated by white space and counted from 0.
+It uses the head or layer that links best on validation text, or that of --alignment-head.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def parse_args(argv=None) -> argparse.Namespace:
 
 
 def main(argv=None) -> None:
-    """Translate line by line, or many lines together where many are there; then report on the heads."""
+    """Translate lines as they arrive, many together if many are there; then report on the heads."""
     args = parse_args(argv)
 
     from .. import tasks  # noqa: F401  installs the guards
@@ -149,9 +149,9 @@ def arriving_lines(file) -> Iterator[list[bytes]]:
 
 
 def translate(args: argparse.Namespace, translator, chunks, output, align: Callable | None) -> list[tuple]:
-    """Write the translations of lines, and what ``align`` gives as links of hypotheses, if it is given.
+    """Write the translations of lines, with the links of words that ``align`` returns, if it is given.
 
-    Returns the sentences, their tokens and best hypotheses, if there is to be a report on them.
+    Returns the sentences with their tokens and best hypotheses if ``args.report`` is set, else nothing.
     """
     from ..corpora.readers.lines import decoded
     from ..errors import UserError, first_few

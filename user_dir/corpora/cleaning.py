@@ -28,7 +28,7 @@ _NO_LETTERS = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
 def cleaned(
     pairs: Iterable[Pair], languages: tuple[str, str], unit: str, limit: Limit | None, dropped: Counter
 ) -> Iterator[Pair]:
-    """The pairs that pass a limit in a ``unit`` of ``UNITS``; ``dropped`` counts the others, by reason."""
+    """The pairs within ``limit``, in a ``unit`` of ``UNITS``; ``dropped`` counts the others, by reason."""
     for pair in pairs:
         reason = complaint(pair, languages, unit, limit)
         if reason is None:
@@ -38,7 +38,7 @@ def cleaned(
 
 
 def complaint(pair: Pair, languages: tuple[str, str], unit: str, limit: Limit | None) -> str | None:
-    """Why a pair of text, or of pieces, is left out, or None."""
+    """Why a pair, of text or of pieces, is left out; None if it is kept."""
     if not (pair[0].strip() and pair[1].strip()):
         return EMPTY
     if limit is None:
@@ -70,15 +70,15 @@ def _counter(unit: str, language: str) -> Callable[[str], int]:
 def letters(text: str) -> str:
     """The letters, marks and digits of a text in NFKC, caseless: what near-duplicates have in common.
 
-    Published splits are often disjoint only as strings: of "Komm!" and "Komm." one may be trained on and the
-    other tested, which a test score then rewards.
+    Published splits are often disjoint only as strings: "Komm!" may be in the training text and "Komm." in a
+    test set, which inflates the test score.
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return _NO_LETTERS.sub("", folded)
 
 
 def unlike(pairs: Iterable[Pair], held_out: Iterable[Pair], dropped: Counter) -> Iterator[Pair]:
-    """The pairs of which neither side has the :func:`letters` of the same side of a held-out pair."""
+    """The pairs without a side whose :func:`letters` equal those of the same side of a held-out pair."""
     taken = [set(map(letters, texts)) - {""} for texts in zip(*held_out)]
     for pair in pairs:
         if any(letters(text) in side for side, text in zip(taken, pair)):
@@ -94,7 +94,7 @@ def steps_of_new_text(description: Description) -> tuple[str, ...]:
 
 
 def normalise(lines: list[str], language: str, steps: tuple[str, ...]) -> list[str]:
-    """Apply all steps to each line, and to both parts of a line with a separator."""
+    """Apply all steps to each line; to both parts separately if it has a separator."""
     for step in steps:
         function = _step(step, language)
         lines = [BETWEEN.join(map(function, line.split(BETWEEN))) for line in lines]
@@ -106,7 +106,7 @@ def _step(name: str, language: str) -> Callable[[str], str]:
     if name == "lower_case":
         return str.lower
     if name == "non_printing":
-        # As Moses' remove-non-printing-char.perl; sacremoses deletes it, which joins words at a tab.
+        # A space, as in Moses' remove-non-printing-char.perl; deleting, as by sacremoses, joins words.
         return lambda line: _NON_PRINTING.sub(" ", line)
     from sacremoses import MosesPunctNormalizer
 

@@ -25,7 +25,7 @@ def _place(*parts: str) -> property:
 
 @dataclass(frozen=True)
 class Corpus:
-    """The paths and description of a corpus, which need not exist yet (see ``require_prepared``)."""
+    """The description and paths of a corpus; its files need not exist yet (see ``require_prepared``)."""
 
     name: str
     folder: Path
@@ -56,9 +56,9 @@ class Corpus:
 
     @property
     def pieces(self) -> Path:
-        """What segments text into pieces: the sentencepiece model, or the tokenizer of a BERT.
+        """The file that segments text into pieces: the sentencepiece model, or the tokenizer of a BERT.
 
-        Of that, only ``vocab.txt`` is there if no other file of the BERT said how it treats text.
+        The tokenizer is a mere ``vocab.txt`` if no other file of the BERT said how it normalises text.
         """
         if not self.description.wordpiece:
             return self.spm_model
@@ -88,7 +88,7 @@ class Corpus:
         return other if other.is_file() else self.text(subset, language)
 
     def uncorrected(self, subset: str) -> Path:
-        """Of a triplet corpus: the machine translations that are to be corrected."""
+        """The machine translations to be corrected; only in a triplet corpus."""
         return self.folder / "text" / "mt" / self._file(subset, self.languages[1])
 
     def normalised(self, subset: str, language: str) -> Path:
@@ -137,7 +137,7 @@ def load_corpus(name: str, data_dir: Path | str | None = None) -> Corpus:
 
 
 def read_dictionary(folder: Path, language: str | None = None) -> Dictionary:
-    """fairseq's dictionary of a language, or the only one, in a folder of binarised data."""
+    """fairseq's dictionary in a folder of binarised data: that of a language, or ``dict.txt`` for None."""
     from fairseq.data import Dictionary
 
     path = folder / (f"dict.{language}.txt" if language else "dict.txt")

@@ -23,7 +23,7 @@ Code = Annotated[str, Meta(pattern="^[A-Za-z][A-Za-z0-9_]{0,49}$")]  # the exten
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]  # the limit is sentencepiece's
 Two = Annotated[list[Positive], Meta(min_length=2, max_length=2)]
 Tokenizer = Annotated[str, Meta(pattern=r"(^|/)(vocab\.txt|tokenizer\.json)$")]
-Name = Annotated[str, Meta(pattern="^[^/.][^/]*$")]  # of a split, which becomes part of those of files
+Name = Annotated[str, Meta(pattern="^[^/.][^/]*$")]  # of a split, and part of the names of its files
 Pair = Annotated[dict[Literal["src", "mt"], str], Meta(min_length=2)]
 Step = Literal["punctuation", "non_printing", "lower_case"]
 
@@ -32,7 +32,7 @@ class Limit(Struct, frozen=True, forbid_unknown_fields=True):
     """Limits of the lengths of a pair, counted in some unit."""
 
     min: Positive = 1
-    max: Positive | Two | None = None  # of both sides, or of each
+    max: Positive | Two | None = None  # of both sides, or [source, target]
     ratio: Annotated[float, Meta(ge=1)] | None = None
 
 
@@ -45,10 +45,10 @@ class Clean(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Download(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a raw file is published, and its checksums: of the content, but of an archive as it is."""
+    """Where a raw file is published, and its checksums: of an archive as it is, else after decompression."""
 
     url: str | list[str]  # or mirrors, tried in this order
-    size: int | None = None  # bytes as downloaded, for readers
+    size: int | None = None  # bytes as downloaded, for people who read the file
     sha256: str | None = None
     sha1: str | None = None
     md5: str | None = None
@@ -62,8 +62,8 @@ class Download(Struct, frozen=True, forbid_unknown_fields=True):
 class Description(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A ``corpus.yaml``.
 
-    ``splits`` maps ``train``, ``valid`` and then each test set, by its public name and in order, to a source
-    or a list of them, or, but for ``train``, to ``{held_out: N}``.
+    ``splits`` maps ``train``, ``valid`` and the public name of each test set, in order, to a source or a list
+    of sources. Instead, any split but ``train`` may be ``{held_out: N}``.
     """
 
     title: str
@@ -84,7 +84,7 @@ class Description(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     tokenised: bool = False
     case: Literal["from_translation"] | None = None  # of triplets, see post_editing/scoring.py
     downloads: dict[str, Download] = {}
-    path: Path | None = None  # of the file; no value in it is a path
+    path: Path | None = None  # of the file itself, not a key in it
 
     @property
     def triplets(self) -> bool:
@@ -93,7 +93,7 @@ class Description(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """What the files of a split are named by: the languages, or :data:`TRIPLET_SIDES`."""
+        """The names of the sides that a split has files for: its languages, or :data:`TRIPLET_SIDES`."""
         return TRIPLET_SIDES if self.triplets else self.languages
 
     @property
@@ -105,7 +105,7 @@ class Description(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     @property
     def held_out(self) -> dict[str, int]:
-        """Split → N, if of the cleaned training text one in N pairs is held out for it."""
+        """Split → N, for every split that gets one in N pairs of the cleaned training text."""
         settings = {name: value for name, value in self.splits.items() if isinstance(value, dict)}
         return {name: value["held_out"] for name, value in settings.items() if value.keys() == {"held_out"}}
 

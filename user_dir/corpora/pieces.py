@@ -1,6 +1,6 @@
 """Subword pieces: a sentencepiece BPE model of both languages, or the WordPiece vocabulary of a BERT.
 
-White space of every kind parts words, and text that reads like a symbol becomes ordinary pieces.
+All kinds of white space separate words, and text that reads like a special symbol becomes ordinary pieces.
 """
 
 from __future__ import annotations
@@ -32,48 +32,48 @@ SEPARATORS = (SYMBOLS[0], SEPARATOR)
 FILLERS = [f"madeupword{number:04}" for number in range(8)]
 """fairseq's names of entries that fill a dictionary up to a multiple of 8, which suits tensor cores."""
 FAIRSEQ = frozenset(["<s>", "<pad>", "</s>", UNKNOWN, *FILLERS])
-"""Symbols that a dictionary of fairseq has for itself."""
+"""Symbols that fairseq itself adds to dictionaries."""
 RESERVED = FAIRSEQ.union(SYMBOLS)
 FROM_TRANSLATION = "from_translation"
 
 MAX_BYTES = 4192  # sentencepiece leaves longer lines out
 LONG = MAX_BYTES // 4  # characters, of at most four bytes
-FULL_BLOCK = "\u2585"  # ▅; sentencepiece leaves out lines that have it, because it is its own mark
-META = re.compile("<unk>|</?s>")  # left out of the text by sentencepiece, with the only "s" it may have
+FULL_BLOCK = "\u2585"  # ▅; sentencepiece uses it internally and leaves out lines that contain it
+META = re.compile("<unk>|</?s>")  # sentencepiece deletes these, and with them perhaps the only "s"
 BATCH = 10_000  # lines that are segmented at a time
 _OTHER_SPACE = re.compile(rf"[^\S ]|{SPACE_MARK}")
 
 
 def spaced(text: str) -> str:
-    """Replace each character of white space, and sentencepiece's mark for it, by a space.
+    """Replace each character of white space, and sentencepiece's mark for a space, by a space.
 
-    White space is what ``str.split`` and therefore fairseq take for it. sentencepiece knows the space alone:
-    others would stay within pieces, where fairseq would join the words at both sides.
+    White space is what ``str.split``, and therefore fairseq, splits at. sentencepiece splits at spaces only:
+    any other would stay inside a piece, where fairseq would lose it and join the words on both sides.
     """
     return _OTHER_SPACE.sub(" ", text)
 
 
 def spelled(pieces: list[str], reserved: frozenset[str] = RESERVED) -> list[str]:
-    """Pieces with reserved ones as their characters: sentencepiece may make one piece of ``</s>`` in text."""
+    """Split pieces that read like reserved symbols into characters: text may contain ``</s>`` as such."""
     if reserved.isdisjoint(pieces):
         return pieces
     return [part for piece in pieces for part in (piece if piece in reserved else (piece,))]
 
 
 def separator_of(indices: Mapping[str, int]) -> int | None:
-    """The index of the separator among those of a dictionary's symbols, or None."""
+    """The index of the separator, given a dictionary's indices by symbol; None if it has no separator."""
     return next((indices[symbol] for symbol in SEPARATORS if symbol in indices), None)
 
 
 def suitable_size(pairs: int) -> int:
-    """A vocabulary for so many training pairs, near the recipes of ``data/``; at most that of WMT14."""
+    """A vocabulary size for so many training pairs, close to the recipes in ``data/``; WMT14's at most."""
     return min(max(100, round(pairs**0.4) * 100), 32_000)
 
 
 def sample(items: Iterable, count: int, size: int) -> Iterator:
-    """``size`` of ``count`` items, in their order; all if fewer.
+    """A random sample of ``size`` of the ``count`` items, in their order; all items if there are fewer.
 
-    sentencepiece would draw another sample in each process, whatever its seed.
+    sentencepiece's own sampling differs between processes, whatever its seed.
     """
     chosen = set(Random(1).sample(range(count), min(size, count)))
     return (item for number, item in enumerate(items) if number in chosen)
@@ -94,7 +94,7 @@ def train_model(
     ``vocabulary_size`` counts all entries, including <unk>, <s> and </s>; ``symbols`` become pieces that no
     text is segmented across. Raises UserError if the text is too small for the vocabulary or too varied.
     """
-    if split_digits:  # a model stores the options that it was given
+    if split_digits:  # not always: a model stores every option given
         options["split_digits"] = True
     written = io.BytesIO()  # a file's name would be stored in the model
     try:
@@ -128,10 +128,10 @@ def train_model(
 
 
 def _readable(sentences: Iterable[str]) -> Iterator[str]:
-    """The sentences in a form of which sentencepiece leaves nothing out: short lines without its marks."""
+    """The sentences as short lines without sentencepiece's marks, so that it leaves nothing out."""
     for sentence in sentences:
         text = META.sub(lambda match: " ".join(match[0]), spaced(sentence).replace(FULL_BLOCK, " "))
-        # Words are learned from one by one, so that lines may be split between them.
+        # BPE learns from single words, so lines may be split between words.
         yield from [text] if len(text) < LONG else textwrap.wrap(text, LONG, break_on_hyphens=False)
 
 
@@ -165,7 +165,7 @@ def pieces_of(
     parts = [spaced(text).split(BETWEEN) if separated else [spaced(text)] for text in sentences]
     flat = [part for sentence in parts for part in sentence]
     encoded = iter(processor.encode(flat, out_type=str, num_threads=workers))
-    # A WordPiece vocabulary has a token for unknown words.
+    # WordPieces returns <unk> for an unknown word, never for text that reads like it.
     reserved = RESERVED - {UNKNOWN} if isinstance(processor, WordPieces) else RESERVED
     for sentence in parts:
         pieces = spelled(next(encoded), reserved)
@@ -175,7 +175,7 @@ def pieces_of(
 
 
 def vocabulary(model: Path) -> list[str]:
-    """All pieces of the model but those with the names of symbols that fairseq's dictionary adds."""
+    """All pieces of the model except those named like symbols that fairseq adds to dictionaries."""
     processor = load_pieces(model)
     if isinstance(processor, WordPieces):
         return [symbol for symbol in processor.symbols if symbol not in FAIRSEQ]
@@ -210,7 +210,7 @@ class NewText:
     def pieces(self, sentence: str, line: int = 1, name: str = "") -> str:
         """A sentence as its pieces, joined by spaces; empty if normalisation removes everything.
 
-        Raises UserError, with the file's ``name`` and the line, if that of a triplet corpus has not one tab.
+        Raises UserError, with ``name`` and ``line``, unless a source of a triplet corpus has exactly one tab.
         """
         if self._triplets and self._source:
             sentence = source_line(sentence, line, name)
@@ -219,10 +219,10 @@ class NewText:
 
 
 def case_of(corpus: Corpus, split: str) -> str | None:
-    """What scoring does about pieces without capitals, which a step or the tokenizer of a BERT made.
+    """How scoring treats case that a normalisation step or a BERT's tokenizer removed from a split's pieces.
 
-    ``ignored``: text is scored without regard to case; :data:`FROM_TRANSLATION`: it is restored before; None:
-    the pieces of the split have capitals.
+    ``ignored``: scores are case-insensitive; :data:`FROM_TRANSLATION`: case is restored before scoring; None:
+    the pieces of the split have kept their case.
     """
     description = corpus.description
     lost = "lower_case" in description.steps(split)

@@ -1,7 +1,6 @@
-"""The two stages from raw files to binarised data: text; and its pieces, in text and binarised.
+"""The two stages of preparing a corpus: raw files to text; text to pieces and binarised data.
 
-A stage is skipped if its stamp says that its inputs are the same, and its output replaces that of before only
-when it is complete.
+A stage is skipped if its stamp records the same inputs. New output replaces old output only when complete.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from .wordpiece import read_tokenizer
 
 logger = logging.getLogger(__name__)
 
-LEARN_FROM = 1_000_000  # sentences; of more, pieces are learned from a random sample
-PRETRAINING_HELD_OUT = 100  # of so many lines, one is for validation
+LEARN_FROM = 1_000_000  # sentences; with more, pieces are learned from a random sample of this size
+PRETRAINING_HELD_OUT = 100  # one in so many lines is for validation
 
 
 def prepare(
@@ -66,7 +65,7 @@ def make_text(corpus: Corpus, files: RawFiles, force: bool) -> None:
     keys = ("origin", "languages", "splits", "normalise", "wordpiece", "pretraining")
     inputs: dict[str, Any] = {key: getattr(description, key) for key in keys}
     inputs["clean"] = [repr(description.clean.moses_tokens), description.clean.near_duplicates]
-    # Text whose raw files are no longer here needs no download.
+    # Raw files that are no longer here are not downloaded again if the text made from them is complete.
     if files.user_folder is None and not force and None in map(files.find, files.members):
         made_from = stamps.read_stamp(stamp).get("inputs", {}).get("raw")
         if stamps.is_done("text", stamp, {**inputs, "raw": made_from}):
@@ -94,10 +93,10 @@ def make_text(corpus: Corpus, files: RawFiles, force: bool) -> None:
 
 
 def _write_split(files: RawFiles, split: str, folder: Path, others: list[str]) -> dict[str, Any]:
-    """Write a split, ``train`` cleaned and after ``others``, which it must not contain; returns its counts.
+    """Write a split and return its counts; ``train`` and the splits held out of it are cleaned.
 
-    If others than its own pairs are to be scored against, they are written to ``reference``, and if it has
-    steps of normalisation, the text after them to ``normalised``.
+    If the description says so, near-duplicates of ``others`` are dropped from ``train``. Separate references
+    are written to ``reference``, and text after normalisation steps to ``normalised``.
     """
     corpus, description = files.corpus, files.corpus.description
     subset, dropped, languages = corpus.subset(split), Counter(), corpus.languages
@@ -139,7 +138,7 @@ def _read(files: RawFiles, source: Source, names: dict[str, str]) -> Pairs:
 
 
 def _divided(items: Iterable, held_out: dict[str, int], split: str) -> Iterator:
-    """The items of a split: one in N for each that is held out, and all the others for ``train``."""
+    """The items of ``split``: one in N if it is held out; all that is not held out if it is ``train``."""
     for number, item in enumerate(items, start=1):
         places = enumerate(held_out.items())
         owner = next((name for place, (name, every) in places if number % every == place), "train")
@@ -154,7 +153,7 @@ def _pretraining_lines(files: RawFiles) -> Iterator[str]:
 
 
 def write_rows(folder: Path, subset: str, endings: Sequence[str], rows: Iterable[Sequence[str]]) -> int:
-    """Write rows, such as pairs, to a file ``SUBSET.ENDING`` for each of their lines; returns how many."""
+    """Write rows, such as pairs, each side to its file ``SUBSET.ENDING``; returns the number of rows."""
     folder.mkdir(parents=True, exist_ok=True)
     count = 0
     with ExitStack() as stack:
@@ -168,7 +167,7 @@ def write_rows(folder: Path, subset: str, endings: Sequence[str], rows: Iterable
 
 
 def make_data(corpus: Corpus, vocabulary_size: int | None, workers: int, force: bool) -> None:
-    """Write the pieces of the text to ``text/spm``, binarised to ``bin``, and ``spm.model``.
+    """Write the pieces of the text to ``text/spm``, their binarised form to ``bin``, and ``spm.model``.
 
     Without ``vocabulary_size``, the size given in an earlier run is kept, because checkpoints depend on it.
     """
@@ -198,7 +197,7 @@ def make_data(corpus: Corpus, vocabulary_size: int | None, workers: int, force: 
         report["pieces"] = _segment(corpus, made.segmented, model, workers)
         logger.info("binarising %s", ", ".join(corpus.subsets))
         made.bin.mkdir()
-        dictionary = made.bin / "dict.txt"  # a language model of the same dictionary looks for this one
+        dictionary = made.bin / "dict.txt"  # where a language model looks for its dictionary
         if other is None:
             text = (read_lines(made.segmented / f"train.{language}") for language in corpus.languages)
             pieces.write_dictionary(pieces.vocabulary(model), chain.from_iterable(text), dictionary)
@@ -211,7 +210,7 @@ def make_data(corpus: Corpus, vocabulary_size: int | None, workers: int, force: 
 
 
 def _learn(corpus: Corpus, model: Path, settings: dict[str, Any]) -> None:
-    """Learn pieces from the training text; a size that nobody gave follows from the number of pairs."""
+    """Learn pieces from the training text; if no size is given, the number of pairs determines it."""
     paths = [corpus.normalised("train", language) for language in corpus.languages]
     paths += corpus.pretraining_text()[:1]
 
@@ -260,7 +259,7 @@ def _segment(corpus: Corpus, folder: Path, model: Path, workers: int) -> dict[st
 
 
 def _binarise(corpus: Corpus, dictionary: Path) -> dict[str, Any]:
-    """Binarise ``text/spm`` by one dictionary; returns its size, and the counts of each subset and side."""
+    """Binarise ``text/spm``; returns the size of the dictionary, and the counts of each subset and side."""
     sides: dict[str, dict] = {}
     for language in corpus.languages:
         shutil.copyfile(dictionary, corpus.bin / f"dict.{language}.txt")
@@ -277,7 +276,7 @@ def _binarise(corpus: Corpus, dictionary: Path) -> dict[str, Any]:
 
 
 def binarise(text: Path, prefix: Path) -> dict[str, int]:
-    """Write pieces, a sentence per line, as ``prefix.bin`` and ``prefix.idx`` by the ``dict.txt`` beside.
+    """Binarise lines of pieces to ``prefix.bin`` and ``prefix.idx``, by the ``dict.txt`` in their folder.
 
     As ``fairseq-preprocess`` does, but in this process, so that nothing is left running when it is killed.
 

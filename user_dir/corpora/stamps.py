@@ -36,7 +36,7 @@ def is_done(stage: str, stamp: Path, inputs: dict[str, Any], force: bool = False
 
 
 def changed(stamp: Path, prefix: str = "") -> list[Path]:
-    """The outputs of a stage whose names have a prefix, and which are missing or of another size."""
+    """The outputs of a stage whose names start with ``prefix`` and that are missing or have another size."""
     sizes = read_stamp(stamp).get("outputs", {}).items()
     outputs = ((stamp.parents[1] / name, size) for name, size in sizes if name.startswith(prefix))
     return [path for path, size in outputs if not (path.is_file() and path.stat().st_size == size)]
@@ -50,7 +50,7 @@ def fingerprint(stamp: Path) -> str:
 
 @contextmanager
 def building(stamp: Path, inputs: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Build a stage: the body fills a folder, and a report for the stamp; if it raises, all stays."""
+    """Build a stage: the body fills a folder and the stamp's report; if it raises, the old output stays."""
     target = stamp.parents[1]
     prefix = f"{stamp.parent.name}.part-"
     for leftover in target.glob(f"{prefix}*"):  # left by an interrupted run
@@ -69,7 +69,7 @@ def building(stamp: Path, inputs: dict[str, Any]) -> Iterator[tuple[Path, dict[s
             shutil.move(scratch / name, target / name)  # folders may be links to another disk
         write_json(stamp, {"inputs": inputs, "outputs": outputs, "report": report})
     except OSError as error:
-        error.filename = error.filename or target  # which a write does not say
+        error.filename = error.filename or target  # a failed write does not name its file
         raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

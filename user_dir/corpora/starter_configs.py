@@ -17,10 +17,10 @@ VARIANTS = {
     "entmax15": ("entmax15", "1.5-entmax in every head"),
     "alpha_entmax": ("entmax", "a learned α per head"),
 }
-SMALL, LARGE = 100_000, 1_000_000  # training pairs that are worth a larger model, and less dropout
+SMALL, LARGE = 100_000, 1_000_000  # training pairs from which on a larger model, and less dropout, pay off
 FULL = 0.85  # the share of a batch that is not padding, on Multi30k and IWSLT
-TIMES = 1.2  # a translation in validation ends after so many pieces for each of its source, and some
-PER_VALIDATION = 100  # minimum number of updates
+TIMES = 1.2  # max_len_a in validation: pieces per piece of the source, beside max_len_b
+PER_VALIDATION = 100  # minimum number of updates between validations
 
 ALPHA_LOG = """\
   alpha_log: ${checkpoint.save_dir}/alpha.jsonl
@@ -77,7 +77,7 @@ def _template(name: str) -> str:
 
 
 def _settings(corpus: Corpus, root: Path) -> dict[str, Any]:
-    """What stands in the template of ``base.yaml``."""
+    """The values that fill the template of ``base.yaml``."""
     sides = [sentence_lengths(corpus.bin, "train", corpus.languages, side) for side in corpus.languages]
     longer = np.maximum(*sides)  # the lengths that fairseq fills batches by
     size = Size.of(len(longer), corpus.description.triplets)

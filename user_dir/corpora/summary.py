@@ -11,7 +11,7 @@ from ..files import DATA, SHARED, command_words
 from .corpus import Corpus
 from .stamps import read_stamp
 
-MANY_UNKNOWN = 0.01  # share of the pieces of a side of a split above which preparing warns
+MANY_UNKNOWN = 0.01  # share of unknown pieces, on a side of a split, above which preparing warns
 
 
 def summary(corpus: Corpus, config: Path | None = None) -> str:
@@ -40,7 +40,7 @@ def summary(corpus: Corpus, config: Path | None = None) -> str:
 
 
 def _next_command(corpus: Corpus) -> list[str]:
-    """The words that train on the corpus with a config of ours or, if it has none, that write configs."""
+    """The words of the command that trains with our config for the corpus or, without one, writes configs."""
     data = [] if corpus.folder.parent == DATA.resolve() else ["--data", _short(corpus.folder.parent)]
     for base in sorted(SHARED.glob("configs/*/base.yaml")):
         if f"  data: data/{corpus.name}/bin\n" in base.read_text(encoding="utf-8"):

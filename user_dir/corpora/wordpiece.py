@@ -3,7 +3,7 @@
 WordPiece marks the pieces that continue a word (``Haus ##es``), sentencepiece those that begin one
 (``▁Haus es``). Pieces are written in sentencepiece's way, so that whatever restores text from them works
 unchanged. Text is split at spaces only, as in the code of Correia and Martins 2019: BERT itself also splits
-at punctuation, from which the spaces could not be restored. It should therefore be tokenised.
+at punctuation, after which spaces could not be restored. Text should therefore be tokenised beforehand.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SPECIAL = {"[PAD]": "<pad>", "[UNK]": UNKNOWN, "[CLS]": "<s>", "[SEP]": "▁[SEP
 """BERT's special tokens as symbols of our dictionaries."""
 RULES = {"clean_text": True, "lowercase": True, "handle_chinese_chars": True, "strip_accents": None}
 """What a BERT does to text before WordPiece, unless its files say otherwise; None: as ``lowercase``."""
-_NO_WORD = " "  # names what stands for unknown words; no word of a text is a space
+_NO_WORD = " "  # the name of the token for unknown words, which no word of a text can have
 
 
 def symbol_of(token: str) -> str:
@@ -36,9 +36,9 @@ def symbol_of(token: str) -> str:
 
 
 def read_tokenizer(files: Mapping[str, Path]) -> WordPieces:
-    """Read a tokenizer from its ``tokenizer.json``, or else from the others of :data:`FILES`, by name.
+    """Read a tokenizer from its ``tokenizer.json``, or else from the others of :data:`FILES`; keyed by name.
 
-    Raises UserError if it is not that of a BERT.
+    Raises UserError if the vocabulary is not that of a BERT.
     """
     rules, path = None, files.get(TOKENIZER) or files[VOCABULARY]
     if TOKENIZER in files:
@@ -63,8 +63,8 @@ class WordPieces:
 
     Attributes:
         tokens: the vocabulary, in order.
-        symbols: the same as symbols of our dictionaries.
-        rules: what is done to text before, the ``normalizer`` of a tokenizer.json; None for nothing.
+        symbols: the symbol of each token in our dictionaries.
+        rules: how text is normalised first, the ``normalizer`` of a tokenizer.json; None for not at all.
     """
 
     def __init__(self, tokens: list[str], rules: dict[str, Any] | None):
@@ -75,7 +75,7 @@ class WordPieces:
             self.rules = {"type": "BertNormalizer"} | {rule: rules.get(rule, RULES[rule]) for rule in RULES}
             if self.rules["strip_accents"] is None:
                 self.rules["strip_accents"] = self.rules["lowercase"]
-        # In text, "[PAD]" and the like are words as others.
+        # In text, "[PAD]" and the like are ordinary words.
         numbers = {token: number for number, token in enumerate(tokens) if token not in SPECIAL}
         numbers[_NO_WORD] = self.symbols.index(UNKNOWN)
         self._tokenizer = Tokenizer.from_str(self._whole(numbers, _NO_WORD))
@@ -86,11 +86,11 @@ class WordPieces:
         return [[self.symbols[number] for number in sentence.ids] for sentence in encoded]
 
     def normalize(self, sentence: str) -> str:
-        """The sentence as it is before it is split, such as lower-cased."""
+        """The sentence after the rules, such as lower-casing, and before it is split."""
         return self._tokenizer.normalizer.normalize_str(sentence) if self.rules else sentence
 
     def write(self, folder: Path) -> None:
-        """Write a file from which :func:`read_tokenizer` reads the same: a ``vocab.txt`` has no rules."""
+        """Write a file that :func:`read_tokenizer` reads back: a ``vocab.txt`` if there are no rules."""
         numbers = {token: number for number, token in enumerate(self.tokens)}
         if self.rules:
             (folder / TOKENIZER).write_text(self._whole(numbers, "[UNK]"), encoding="utf-8")

@@ -14,7 +14,7 @@ namespace decoding {
 
 using namespace entmax;
 
-// Vectors of the products of a row with four others, entry by entry, added up.
+// Add the entrywise products of a row with four others to four vectors, the entries of which sum to dot products.
 template <typename T>
 ENTMAX_INLINE void products(const T* a, const T* const* b, int64_t width, Vec<T>* totals) {
   constexpr int lanes = Simd<T>::lanes;
@@ -29,7 +29,7 @@ ENTMAX_INLINE void products(const T* a, const T* const* b, int64_t width, Vec<T>
   for (int i = 0; i < 4; ++i) totals[i] += part * load(b[i] + d, width - d);
 }
 
-// The sums of four vectors.
+// The sums of the entries of each of four vectors.
 template <typename T>
 ENTMAX_INLINE void sums(const Vec<T>* v, T* to) {
 #ifdef __AVX512F__
@@ -48,7 +48,7 @@ ENTMAX_INLINE void sums(const Vec<T>* v, T* to) {
   for (int i = 0; i < 4; ++i) to[i] = sum<T>(v[i]);
 }
 
-// Pairs of a query and a head are rows of α-entmax, as many at once as a vector has lanes.
+// Each pair of a query and a head is a row of α-entmax; a tile computes as many rows as a vector has lanes.
 template <typename T, typename Cache>
 class Attention {
  public:
@@ -64,8 +64,8 @@ class Attention {
         supports_(cache.most + 1),
         support_(cache.most + 1) {}
 
-  // Pairs first … first + pairs − 1; queries and outputs have the heads side by side. Unless weights are null, each
-  // pair has a row of `most` there, of which those without a key are left as they are.
+  // Compute pairs first … first + pairs − 1; queries and outputs have the heads side by side. Unless null, `weights`
+  // has a row of cache.most entries for each pair; entries without a key are left as they are.
   void tile(int64_t first, int64_t pairs, const T* queries, int64_t query_row, T* out, int64_t out_row, T* weights) {
     IntVec<T> counts = {};
     columns_ = 1;
@@ -101,8 +101,8 @@ class Attention {
  private:
   typedef typename Simd<T>::Int Int;
 
-  // Call function(lane, query, head, heads) for each query of a tile, of which these heads are in lanes from `lane` on.
-  // They read rows of keys together, so that these are read from one end to the other.
+  // Call function(lane, query, head, heads) for each query of a tile; its `heads` heads from `head` on are in the lanes
+  // from `lane` on. They are handled together, so that each row of keys is read from one end to the other.
   template <typename Function>
   void each_query(int64_t first, int64_t pairs, const Function& function) const {
     for (int64_t lane = 0, heads = 0; lane < pairs; lane += heads) {
@@ -130,8 +130,8 @@ class Attention {
     }
   }
 
-  // From scores to weights. Returns in which lanes one is NaN or ∞; counts of these and of others without weights
-  // become 0.
+  // Compute weights from scores. Returns the lanes with a score of NaN or ∞; counts of these lanes, and of other lanes
+  // without weights, become 0.
   IntVec<T> normalise(int64_t first, int64_t pairs, IntVec<T>& counts) {
     Vec<T> eps;
     for (int64_t lane = 0; lane < lanes; ++lane) {
@@ -142,7 +142,7 @@ class Attention {
     return broken;
   }
 
-  // The same by max(·, 0), of which ∞ is one.
+  // As normalise(), with max(·, 0) in place of α-entmax. Here ∞ is a valid weight, so that only NaN breaks a lane.
   IntVec<T> rectify(IntVec<T>& counts) {
     IntVec<T> broken = {};
     for (Int j = 0; j < columns_; ++j) {
@@ -154,8 +154,8 @@ class Attention {
     return broken;
   }
 
-  // Shift the scores of each lane so that the greatest is 0, and fill up the lanes. Returns which have a score that is
-  // NaN or ∞; counts of these and of others without weights become 0.
+  // Shift the scores of each lane so that the greatest is 0, and fill up the lanes. Returns the lanes with a score of
+  // NaN or ∞; counts of these lanes, and of other lanes without weights, become 0.
   IntVec<T> shift(Vec<T> eps, IntVec<T>& counts) {
     constexpr T infinity = std::numeric_limits<T>::infinity();
     Vec<T> top = -infinity + Vec<T>{};
@@ -173,7 +173,7 @@ class Attention {
     return broken;
   }
 
-  // Start to read the values of these heads that have weight.
+  // Prefetch the values that have weight in one of these heads.
   void fetch(int64_t query, int64_t lane, int64_t head, int64_t heads) const {
     const auto cached = cache_.of(query);
     const uint32_t own = ((uint64_t{1} << heads) - 1) << lane;
@@ -184,7 +184,7 @@ class Attention {
     }
   }
 
-  // The values of a query and a head, weighted.
+  // The weighted sum of values for a query and a head.
   template <typename Keys>
   void combine(const Keys& cached, int64_t lane, int64_t head, T* to) {
     int64_t count = 0;

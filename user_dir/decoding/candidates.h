@@ -11,18 +11,18 @@ namespace decoding {
 
 using namespace entmax;
 
-// What may follow, and at which price.
+// Which symbols may come next, and the penalty of the unknown symbol.
 struct Rules {
   const int64_t* banned;  // for all hypotheses; does not concern `only`
   int64_t bans;
   const int64_t* only;      // for each hypothesis, the one symbol allowed, or −1; null: all symbols
-  const int64_t* repeated;  // symbols banned for single hypotheses, in their order; null: none
-  const int64_t* starts;    // for each hypothesis, where its part of `repeated` starts, and for the last where it ends
+  const int64_t* repeated;  // symbols banned for single hypotheses, in the order of the hypotheses; null: none
+  const int64_t* starts;    // for each hypothesis, where its part of `repeated` starts; then the end of the last part
   int64_t unknown;          // the symbol whose log-probability is lowered by penalty
   double penalty;
 
-  // Set the scores of all banned symbols of a hypothesis, of which `values` has begin … end − 1; returns the one symbol
-  // allowed, or −1.
+  // Set the scores of the banned symbols of hypothesis `row` to `lowest`; `values` has the scores of symbols
+  // begin … end − 1. Returns the one symbol allowed, or −1.
   template <typename T>
   int64_t apply(int64_t row, int64_t begin, int64_t end, T* values, T lowest) const {
     const auto ban = [&](int64_t symbol) {
@@ -52,7 +52,7 @@ struct Ranking {
 
   T worst() const { return count < wanted ? -std::numeric_limits<T>::infinity() : scores[wanted - 1]; }
 
-  // Keeps the order: descending, what was found first before its equals.
+  // Keeps scores in descending order, and equal scores in the order of their addition.
   void add(T score, int64_t symbol, int64_t beam) {
     int64_t at = count < wanted ? count++ : wanted - 1;
     for (; at > 0 && scores[at - 1] < score; --at) {
@@ -66,7 +66,7 @@ struct Ranking {
   }
 };
 
-// The best continuations of one hypothesis, of whose logits some are read at a time.
+// The best continuations of one hypothesis, whose logits are read in parts.
 template <typename T>
 class Continuations {
  public:
@@ -82,13 +82,13 @@ class Continuations {
     broken_ = false;
   }
 
-  // Those of symbols begin … end − 1, which it changes. `begin` is a multiple of the block, so that sums do not depend
-  // on how many are read at a time.
+  // Read the logits of symbols begin … end − 1, and overwrite them. `begin` is a multiple of `block`, so that sums do
+  // not depend on how many logits are read at a time.
   void read(T* logits, int64_t begin, int64_t end, int64_t row, const Rules& rules) {
     for (; begin < end; begin += block, logits += block) read_block(logits, begin, std::min(begin + block, end), row, rules);
   }
 
-  // Add them to those of the sentence; `score` is the hypothesis's.
+  // Add the continuations to the ranking of the sentence; `score` is that of the hypothesis.
   void finish(T score, int64_t beam, Ranking<T>& ranking) const {
     if (broken_ || !(std::abs(top_) < infinity)) return;  // as fairseq: nothing follows a NaN
     const T log_mass = std::log(total_);
@@ -99,12 +99,12 @@ class Continuations {
     }
   }
 
-  // The same by α-entmax.
+  // finish() for an output with α-entmax.
   void finish_sparse(T score, int64_t beam, const Rules& rules, Ranking<T>& ranking) {
     if (broken_ || !(std::abs(top_) < infinity)) return;
     std::erase_if(kept_, [&](const Best& best) { return !(eps_ * (best.logit - top_) > -1); });
     const int64_t count = kept_.size();
-    Lanes<T> solver(count, Stop::alone);  // of which one lane is used
+    Lanes<T> solver(count, Stop::alone);  // all lanes compute the same row
     for (int64_t i = 0; i < count; ++i) solver.z[i] = kept_[i].logit - top_ + Vec<T>{};
     solver.solve(eps_ + Vec<T>{}, count);
     for (int64_t i = 0; i < count; ++i) {
@@ -144,7 +144,7 @@ class Continuations {
     const Vec<T> shift = top_ + Vec<T>{}, least = Simd<T>::least_log2 + Vec<T>{};
     for (int64_t i = 0; i < count; i += lanes) {
       const Vec<T> power = (load(logits + i, count - i, -infinity) - shift) * static_cast<T>(M_LOG2E);
-      total += exp2<T>(maximum(power, least));  // of −∞, as good as 0
+      total += exp2<T>(maximum(power, least));  // a logit of −∞ adds practically 0
     }
     total_ += sum<T>(total);
     if (begin <= rules.unknown && rules.unknown < end) logits[rules.unknown - begin] -= static_cast<T>(rules.penalty);
@@ -160,7 +160,7 @@ class Continuations {
     }
   }
 
-  // Those that may have a probability, which all others depend on.
+  // Keep all logits whose probability may be above 0, also of banned symbols: the other probabilities depend on them.
   void keep_possible(const T* logits, int64_t begin, int64_t count) {
     const T least = top_ - 1 / eps_;
     for (int64_t i = 0; i < count; i += lanes) {
@@ -172,7 +172,7 @@ class Continuations {
     }
   }
 
-  // If it is one of the best so far; what came first before its equals.
+  // Insert a symbol if it is one of the best so far, after earlier ones with the same logit.
   void keep(T logit, int64_t symbol) {
     int64_t at = best_.size() - 1;
     if (!(logit > best_[at].logit)) return;
@@ -182,7 +182,7 @@ class Continuations {
 
   T eps_;
   std::vector<Best> best_;  // descending
-  std::vector<Best> kept_;  // with a sparse output, instead
+  std::vector<Best> kept_;  // for a sparse output, instead of best_
   T top_, total_;           // the greatest logit, and the sum of exp(· − top)
   bool broken_;
 };

@@ -1,7 +1,6 @@
-"""The model's decoder one position at a time, on tensors of fixed shapes and without reading one of them.
+"""The model's decoder, one position at a time, on tensors of fixed shapes whose values the host never reads.
 
-What a layer computes, and in which order, is said by its own ``forward``, called on a copy of the layer that
-has other attentions and no dropout.
+Each layer runs its own ``forward``, on a copy of the layer with other attention modules and no dropout.
 """
 
 from __future__ import annotations
@@ -19,15 +18,13 @@ from .device_state import State
 
 
 class Copies:
-    """Tensors at fixed places of what is computed from parameters, which may change, and is the same in all
-    steps.
-    """
+    """Tensors at fixed addresses, computed from parameters: constant during a search, refreshed before it."""
 
     def __init__(self) -> None:
         self._all: list[tuple[Tensor, Callable[[], Tensor]]] = []
 
     def add(self, compute: Callable[[], Tensor]) -> Tensor:
-        """Where the result of a function without arguments is."""
+        """The tensor that holds the result of ``compute()``, and is overwritten by each refresh."""
         place = compute()
         self._all.append((place, compute))
         return place
@@ -41,11 +38,11 @@ class Copies:
 class DeviceDecoder:
     """The model's decoder, in evaluation mode, with memory of fixed addresses.
 
-    The parameters that it does not copy it uses where they are.
+    Parameters that it does not copy are read in place.
 
     Args:
         decoder: the model's.
-        positions: the most that there may be.
+        positions: the largest possible number of positions.
 
     Attributes:
         copies: to be refreshed before a search.
@@ -80,22 +77,22 @@ class DeviceDecoder:
 
     def step(self, state: State) -> Tensor:
         """Scores of all symbols at the next position (R, V), before softmax."""
-        # layers only ask whether there is a source
+        # a placeholder: layers only check whether there is a source
         encoder_out = {"encoder_out": [state.tokens], "encoder_padding_mask": []}
         features, _ = self._decoder.extract_features(state.tokens.view(-1, 1), encoder_out, state)
         return self._decoder.output_layer(features)[:, 0]
 
 
 def _with_parts(module: nn.Module, **parts: object) -> nn.Module:
-    """A copy of a module with other parts, and without dropout; all else, and the parameters, it shares.
+    """A copy of a module with other parts and without dropout, which shares all else, also the parameters.
 
-    Parts need not be modules. They are plain attributes, which Python finds faster than those of a module.
+    Parts need not be modules. They are plain attributes, which Python finds faster than submodules.
     """
     made = copy.copy(module)
     for name, part in module._modules.items():
         vars(made)[name] = (lambda x: x) if isinstance(part, FairseqDropout) else part
     vars(made).update(parts)
-    vars(made).pop("forward", None)  # with checkpointed activations it is the original's
+    vars(made).pop("forward", None)  # set by activation checkpointing, bound to the original
     return made
 
 
@@ -106,7 +103,7 @@ class _Attention:
         attention: the layer's.
         layer: its number.
         copies: gets what is computed from parameters.
-        projections: those that are computed together.
+        projections: the linear layers that are computed together.
     """
 
     def __init__(self, attention: nn.Module, layer: int, copies: Copies, *projections: nn.Linear):
@@ -127,7 +124,7 @@ class _Attention:
         return nn.functional.linear(x, self._weight, self._bias)
 
     def _queries(self, projected: Tensor, x: Tensor, keys: Tensor) -> Tensor:
-        """(R, H, 1, D) of projections (R, C) of x (1, R, C), scaled by the number of keys if so set."""
+        """Queries (R, H, 1, D) from projections (R, C) of x (1, R, C), with any length scaling."""
         queries = projected.unflatten(1, (self.attention.num_heads, -1)).unsqueeze(2)
         scaling = self.attention.length_scaling
         return queries if scaling is None else scaling(queries, x, keys)

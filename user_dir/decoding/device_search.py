@@ -1,9 +1,8 @@
 """Beam search on a GPU, with the results of fairseq's ``SequenceGenerator``.
 
 A step computes the next position of all hypotheses on tensors of fixed shapes (:mod:`.device_state`) without
-the host, so that it can be replayed as a CUDA graph: what takes some three hundred launches takes one. The
-host only counts positions, looks every few steps which sentences are finished, and in the end reads the
-translations, all at once.
+the host, so that it can be replayed as a CUDA graph: one launch instead of some three hundred. The host only
+counts positions, checks every few steps which sentences are finished, and reads all translations at the end.
 """
 
 from __future__ import annotations
@@ -20,27 +19,27 @@ from ..graphs.recorder import Recorder
 from .device_decoder import DeviceDecoder
 from .device_state import LEAST_POSITIONS, LEAST_SENTENCES, LEAST_SOURCE, Arena, Shape, Sizes, State, bucket
 
-EVERY = 4  # steps after which the host looks which sentences are finished
-SMALLER = 4  # a batch is moved together if it then needs this part of the room: a new shape costs two steps
+EVERY = 4  # steps from one check for finished sentences to the next
+SMALLER = 4  # a batch shrinks only to at most 1/SMALLER of its places, because a new shape costs two steps
 MOST_GRAPHS = 64
 
 
 class NotRecorded(Exception):
-    """A step could not be recorded, so that what it has changed is not known."""
+    """Recording a step failed, which leaves the state of the search undefined."""
 
 
 class DeviceSearch:
     """Searches with one model; keeps memory and recorded steps for the batches that follow.
 
     Args:
-        generator: fairseq's, with its model in evaluation mode and its options. Beam, temperature and end
-            must not change; parameters, on one device and of one dtype, may, but must stay where they are.
+        generator: fairseq's, with its model in evaluation mode. Beam, temperature and end must not change.
+            All parameters have one device and dtype; their values may change, but not their addresses.
     """
 
     @torch.inference_mode(False)
     @torch.no_grad()
     def __init__(self, generator: SequenceGenerator):
-        self._generator = weakref.proxy(generator)  # which keeps this, and its memory, alive
+        self._generator = weakref.proxy(generator)  # it owns this search: no reference cycle
         (self._model,) = generator.model.models
         self._temperature, self._end = generator.temperature, generator.eos
         decoder = self._model.decoder
@@ -61,17 +60,17 @@ class DeviceSearch:
     def __call__(self, net_input: dict, longest: int, begin: int) -> list[list[dict]]:
         """The K best hypotheses found for each sentence, in fairseq's form, best first, on the host.
 
-        There are fewer if the output is sparse; if none is left, there is the most probable unfinished one,
+        A sparse output may leave fewer; if it leaves none, the result is the most probable unfinished one,
         with the score −∞.
 
         Args:
             net_input: of a batch of fairseq's.
-            longest: positions of a translation without its end.
+            longest: most positions of a translation, not counting its end.
             begin: the symbol before the first position.
 
         Raises:
             ValueError: no translation was found, because the model's scores are not finite.
-            NotRecorded: see there.
+            NotRecorded: a step could not be recorded.
         """
         state, translations = self._begin(net_input, longest, begin), {}
         for step in range(longest + 1):
@@ -85,7 +84,7 @@ class DeviceSearch:
                     break
                 going = [place for place in range(len(state.sentences)) if not finished[place]]
                 if bucket(len(going), LEAST_SENTENCES) * SMALLER <= state.shape.sentences:
-                    translations |= self._made(state, step + 1)  # of which the unfinished are replaced later
+                    translations |= self._made(state, step + 1)  # unfinished sentences are replaced later
                     state = self._moved(state, going, step + 1)
         translations |= self._made(state, step + 1)
         for number in range(len(translations)):
@@ -117,7 +116,7 @@ class DeviceSearch:
         if shape not in self._states:
             moves = self._arena.moves
             state = State(self._arena, self._sizes, shape)
-            if self._arena.moves != moves:  # the others, and recorded steps, have lost their memory
+            if self._arena.moves != moves:  # other states and recorded steps use the old memory
                 self._states.clear()
                 self._replays.clear()
                 self._recorder = Recorder(self._device)
@@ -126,10 +125,10 @@ class DeviceSearch:
         return self._states[shape]
 
     def _run(self, state: State, is_last: bool) -> None:
-        """Compute the next position; the first of a shape as it is, to be recorded then, others by replay.
+        """Compute the next position: replay it, or, the first time for a shape, compute and then record it.
 
         Args:
-            state: which the step changes.
+            state: changed in place.
             is_last: the state has no position after this one.
         """
         replay = self._replays.get(state.shape)
@@ -144,7 +143,7 @@ class DeviceSearch:
                 raise NotRecorded(one_line(error)) from None
 
     def _moved(self, state: State, going: list[int], steps: int) -> State:
-        """The state after so many steps of the sentences at some places alone, in less memory."""
+        """A smaller state with only the sentences at the places ``going``, after ``steps`` steps."""
         room = bucket(len(going), LEAST_SENTENCES)
         sentences = [state.sentences[place] for place in going]
         smaller = self._state(state.shape._replace(sentences=room), sentences)
@@ -154,7 +153,7 @@ class DeviceSearch:
         return smaller
 
     def _made(self, state: State, steps: int) -> dict[int, list[dict]]:
-        """The hypotheses of a state after so many steps, by the numbers of their sentences."""
+        """The hypotheses of a state after ``steps`` steps, by the numbers of their sentences."""
         generator = self._generator
         power = generator.len_penalty if generator.normalize_scores else 0.0
         may_fail = self._model.decoder.output_normalizer.alpha() != 1
@@ -168,7 +167,7 @@ class DeviceSearch:
         values, symbols, parents = self._candidates(state)
         ends = symbols.eq(self._end) & values.ne(-torch.inf)
         self._finish(state, ends[:, : state.beam], values, parents)
-        # The first K that go on. A hypothesis ends only once, so of 2·K at least K do.
+        # The first K candidates that are no ends: each hypothesis ends once at most, so K of the 2·K remain.
         order = (ends * len(state.candidates) + state.candidates).topk(state.beam, dim=1, largest=False)[1]
         values, symbols, parents = (tensor.gather(1, order) for tensor in (values, symbols, parents))
         for history, chosen in zip((state.symbols, state.parents, state.scores), (symbols, parents, values)):
@@ -202,10 +201,10 @@ class DeviceSearch:
         return normalizer(logits, log_probs=True)
 
     def _finish(self, state: State, ends: Tensor, values: Tensor, parents: Tensor) -> None:
-        """Note the hypotheses that end, (B, K) of the best, until there are K, and what ends with them."""
+        """Store those of the K best candidates that end (``ends``), K at most; mark finished sentences."""
         going = ~state.finished
         ends = ends & going[:, None]
-        # to which of the K places of ended hypotheses each goes: (B, K of them, K places)
+        # goes[b, i, k]: candidate i of sentence b takes place k of the ended hypotheses
         number = state.counts[:, None] + ends.cumsum(1) - 1
         goes = ends[:, :, None] & (number[:, :, None] == state.candidates[: state.beam])
         filled, which = goes.any(1), goes.to(torch.uint8).argmax(1)
@@ -217,7 +216,7 @@ class DeviceSearch:
         ):
             kept.copy_(torch.where(filled, new, kept))
         state.counts.add_(ends.sum(1)).clamp_(max=state.beam)
-        # Where no hypothesis has a continuation, and none has ended, the most probable one ends, impossibly.
+        # Where no hypothesis can continue and none has ended, the most probable one ends with probability 0.
         exhausted = going & values[:, 0].eq(-torch.inf)
         given_up = exhausted & state.counts.eq(0)
         for kept, new in (

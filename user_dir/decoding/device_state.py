@@ -32,7 +32,7 @@ class Sizes(NamedTuple):
 
 
 def bucket(count: int, least: int) -> int:
-    """The first number of least · (1, 1.5, 2, 3, 4, 6, …) from ``count`` on."""
+    """The smallest of ``least`` · (1, 1.5, 2, 3, 4, 6, …) that is at least ``count``."""
     size = least
     while size < count:
         size = size * 3 // 2 if size * 3 // 2 >= count else size * 2
@@ -40,7 +40,7 @@ def bucket(count: int, least: int) -> int:
 
 
 class Arena:
-    """Named memory whose address changes only when it must grow, which keeps the contents.
+    """Named blocks of memory whose addresses change only when they grow; growing keeps the contents.
 
     Attributes:
         moves: how often an address has changed.
@@ -64,27 +64,27 @@ class Arena:
 
 
 class State:
-    """The hypotheses of a batch, R = B·K, and what the next step needs of them, in an arena.
+    """The R = B·K hypotheses of a batch, and what the next step needs of them, in an arena.
 
-    No row of keys and values is moved when hypotheses are reordered; ``places`` is. States of more positions
-    begin with those of fewer, so nothing is copied when translations grow.
+    When hypotheses are reordered, only ``places`` changes, and no row of keys and values moves. In memory, a
+    state of fewer positions is the beginning of one of more, so that growing does not rearrange anything.
 
     Attributes:
-        sentences: the numbers of those that have a place here; others fill the shape.
+        sentences: numbers, within the batch, of the sentences in the first places; the rest is filler.
         step: int64 (1,), the position that comes next.
         shortest, longest: int64 (1,), limits of the position of an end.
         tokens: (B, K), the last symbols.
-        totals: (B, K), log-probabilities.
-        finished: (B,), sentences that are not searched any more, and those that fill the shape.
+        totals: (B, K), summed log-probabilities.
+        finished: (B,), true for sentences whose search has ended, and for filler.
         counts: int64 (B,), how many ended hypotheses there are.
-        end_steps, end_parents, end_totals: (B, K), positions, parents and log-probabilities of these.
-        symbols, parents, scores: (T, R), of each position: what was chosen, from which of the K, and its
-            log-probability.
-        places: int64 (T, R), the rows of each hypothesis in caches whose first two dimensions are one.
+        end_steps, end_parents, end_totals: (B, K), positions, parents and sums of the ended hypotheses.
+        symbols, parents, scores: (T, R), for each position the chosen symbol, which of the K hypotheses it
+            continues, and the summed log-probability.
+        places: int64 (T, R), the rows of each hypothesis in caches flattened to (T·R, 2·C).
         caches: by layer, keys and values of translations (T, R, 2·C).
         context: by layer, keys and values of the source (B, S, 2·C).
         mask: (B, S), true at padding of the source.
-        visible: float32 (B, 1), the number of other positions.
+        visible: float32 (B, 1), the number of positions of the source without padding.
     """
 
     def __init__(self, arena: Arena, sizes: Sizes, shape: Shape):
@@ -138,7 +138,7 @@ class State:
         for tensor, value in zip((self.step, self.shortest, self.longest), (0, *limits)):
             tensor.fill_(value)
         self.tokens.fill_(first)
-        self.totals.fill_(-torch.inf)[:, 0] = 0  # the others begin from the same
+        self.totals.fill_(-torch.inf)[:, 0] = 0  # all begin alike, so only one may go on
         self.finished.fill_(True)[:count] = False
         self.counts.zero_()
         self.mask.fill_(True)[:count, :length] = padding
@@ -148,7 +148,7 @@ class State:
         self.clear(0)
 
     def clear(self, first: int) -> None:
-        """Forget what was at positions from this one on: a weight of 0 does not hide what is not finite."""
+        """Clear all positions from this one on: a weight of 0 would not hide NaN or infinity left there."""
         for cache in self.caches:
             cache[first:].zero_()
         self._keep_places(first, self.shape.positions)
@@ -158,12 +158,12 @@ class State:
         self.places[first:last] = self.positions[first:last, None] * self.rows + self.own
 
     def moved_to(self, smaller: State, kept: Tensor, steps: int) -> None:
-        """Leave only some sentences, in the same memory.
+        """Move some of the sentences to a smaller state in the same memory.
 
         Args:
-            smaller: of another number of sentences, with the same arena.
-            kept: int64 (B of ``smaller``,), the sentences.
-            steps: how many positions there are.
+            smaller: a state of another number of sentences, with the same arena.
+            kept: int64 (B of ``smaller``,), the places here of the sentences to move.
+            steps: how many positions have been computed.
         """
         rows = (self.first_rows[kept] + self.own[: self.beam]).flatten()
         places = self.places[:steps].index_select(1, rows).flatten()
@@ -180,10 +180,10 @@ class State:
         """The ended hypotheses of each sentence, on the host, best first.
 
         Args:
-            steps: how many positions there are.
+            steps: how many positions have been computed.
             end: the symbol that ends a hypothesis.
             power: scores are divided by the length, with the end, to this power.
-            may_fail: an ended one may have probability 0; otherwise its scores are NaN, and it is left out.
+            may_fail: hypotheses may end with probability 0; else such an end comes from NaN and is left out.
         """
         counts, end_steps, end_parents, end_totals = (
             ends[: len(self.sentences)].cpu()
@@ -205,13 +205,13 @@ class State:
         return [sorted(hypotheses, key=lambda hypothesis: -hypothesis["score"].item()) for hypotheses in made]
 
     def _traced(self, steps: int, places: Tensor, lengths: Tensor, parents: Tensor) -> tuple[Tensor, Tensor]:
-        """Symbols and summed log-probabilities (N, T) of hypotheses before their ends, traced backwards.
+        """Symbols and summed log-probabilities (N, T) of N hypotheses without their ends, traced backwards.
 
         Args:
-            steps: how many positions there are, T.
-            places: (N,), the place of the sentence of each.
-            lengths: (N,), symbols before its end.
-            parents: (N,), the hypothesis that it ended.
+            steps: how many positions have been computed, T.
+            places: (N,), the place of each hypothesis's sentence.
+            lengths: (N,), how many symbols come before the end.
+            parents: (N,), which of the K hypotheses the end continues; overwritten.
         """
         symbols, before, scores = (
             rows[:steps].view(steps, -1, self.beam).cpu() for rows in self._by_position()

@@ -59,15 +59,15 @@ MODULES = {
     nn.LayerNorm,
     nn.ModuleList,
 }
-"""What a model may consist of, beside normalizers that say ``searchable``."""
+"""Module classes that our searches support, besides normalizers whose ``searchable`` is true."""
 
 
 def can_search(model: nn.Module, on_device: bool = False) -> bool:
-    """Whether our searches compute a model as fairseq's does: whether they know all of its parts.
+    """Whether our searches know all parts of a model, and so compute what fairseq's search computes.
 
     Args:
         model: one of fairseq's.
-        on_device: it is searched with as on a GPU, which models on a GPU always are.
+        on_device: ask about the search for GPUs, as is always done for a model on a GPU.
     """
     if exact_type(model) is not AdaptivelySparseTransformerModel or model.decoder.prepends_source:
         return False
@@ -96,7 +96,7 @@ def _is_known(module: nn.Module) -> bool:
         return False
     if getattr(module, "apply_during_inference", False):  # --retain-dropout
         return False
-    forward = vars(module).get("forward")  # of its own, as with checkpointed activations
+    forward = vars(module).get("forward")  # set on the instance, as activation checkpointing does
     return forward is None or getattr(forward, "func", None) is checkpoint
 
 
@@ -106,17 +106,17 @@ class FastGenerator(SequenceGenerator):
     The translations are the same: scores agree up to rounding, which decides between hypotheses of equal
     score. Models and options for which :meth:`can_search` is false keep fairseq's own search.
 
-    A model whose ``int8`` is true computes its linear layers with 8-bit integers, or not at all.
+    With ``model.int8``, linear layers use 8-bit integers, or UserError is raised where that is impossible.
 
     Attributes:
-        on_device: search as on a GPU (:mod:`.device_search`), which models on a GPU always do.
+        on_device: use the search for GPUs (:mod:`.device_search`), as is always done for a model on a GPU.
     """
 
     aligns = on_device = _has_failed = False
-    _kept = None  # a search, and what it depends on
+    _kept = None  # (what it depends on, DeviceSearch or Weights)
 
     def can_search(self, sample: dict, prefix_tokens: Tensor | None = None) -> bool:
-        """Whether our search translates a batch; otherwise it is fairseq's."""
+        """Whether our search translates a batch; otherwise fairseq's does."""
         models, inputs = self.model.models, sample["net_input"]
         rules = self.aligns or prefix_tokens is not None or self.repeat_ngram_blocker is not None
         return (
@@ -175,7 +175,7 @@ class FastGenerator(SequenceGenerator):
         return search(self._weights(), source, settings, suppressed, prefix_tokens, self.aligns)
 
     def _device_search(self) -> DeviceSearch:
-        """The search on a GPU, kept while these options are the same and parameters are where they were."""
+        """The search on a GPU, reused until one of its options or the address of a parameter changes."""
         (model,) = self.model.models
         places = [tensor.data_ptr() for tensor in itertools.chain(model.parameters(), model.buffers())]
         state = places, model.decoder.output_normalizer.alpha(), self.beam_size, self.temperature, self.eos
@@ -184,19 +184,19 @@ class FastGenerator(SequenceGenerator):
         return self._kept[1]
 
     def _weights(self) -> Weights:
-        """Those for the search in C++, kept while they are the same if the model is no longer trained."""
+        """The weights for the C++ search, reused while unchanged if the model is prepared for inference."""
         (model,) = self.model.models
         versions = [(parameter.data_ptr(), parameter._version) for parameter in model.parameters()]
         state, kept = (versions, model.int8, model.decoder.output_normalizer.alpha()), self._kept
         if kept is None or kept[0] != state:
             kept = state, Weights(model, model.int8)
-        if getattr(model, "_is_generation_fast", False):  # fairseq's mark
+        if getattr(model, "_is_generation_fast", False):  # set by fairseq's make_generation_fast_
             self._kept = kept
         return kept[1]
 
 
 class AligningGenerator(SequenceGeneratorWithAlignment, FastGenerator):
-    """The same for fairseq's ``SequenceGeneratorWithAlignment``."""
+    """fairseq's ``SequenceGeneratorWithAlignment`` with the search of :class:`FastGenerator`."""
 
     aligns = True
 
@@ -216,6 +216,6 @@ def build_generator(
 
 
 def require_no_int8(models: Iterable[nn.Module]) -> None:
-    """Raise UserError if a model is to translate with 8-bit integers where our search cannot."""
+    """Raise UserError if a model has ``int8``; called where the search in C++ cannot translate."""
     if any(getattr(model, "int8", False) for model in models):
         raise UserError("--int8 is not possible here: only the search in C++ computes with 8-bit integers")

@@ -1,4 +1,4 @@
-// The beam search of one sentence: its unfinished and its ended hypotheses, with the results of fairseq's.
+// The beam search of one sentence, with its unfinished and ended hypotheses; results are those of fairseq's search.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace decoding {
 
-// With the fields of native.py.
+// The fields are those of Settings in native.py.
 struct Settings {
   int64_t beam, longest, shortest, begin, end, padding, unknown;
   double unknown_penalty;
@@ -25,18 +25,18 @@ template <typename T>
 struct Ended {
   std::vector<int64_t> symbols;  // with the end
   std::vector<T> positional;     // their log-probabilities
-  std::vector<int32_t> places;   // the rows that they were found in
+  std::vector<int32_t> places;   // the row that predicted each symbol
   T score;
 };
 
-// Hypotheses have a row for each position, in which caches keep what belongs to it: those of position p are
-// p · beam … (p + 1) · beam − 1. No row is ever moved: each hypothesis knows the places of its own.
+// Each position has `beam` rows, one for each hypothesis, in which caches keep keys and values: position p has the rows
+// p · beam … (p + 1) · beam − 1. Rows are never moved: each hypothesis stores the rows of its own history.
 template <typename T>
 class Hypotheses {
  public:
   std::vector<Ended<T>> ended;
 
-  // One empty hypothesis. `prefix`: with what all begin, or null, padded to a length.
+  // Begin with one empty hypothesis. `prefix`: the symbols that all hypotheses begin with, padded at the end, or null.
   void start(const Settings& settings, double output_alpha, const int64_t* prefix, int64_t prefix_length) {
     settings_ = &settings;
     output_alpha_ = output_alpha;
@@ -59,19 +59,19 @@ class Hypotheses {
   int64_t symbol(int64_t i) const { return symbols_[row(i)]; }
   const int32_t* places(int64_t i) const { return places_.data() + i * stride_; }
 
-  // Before the logits of what follows each hypothesis are read.
+  // To be called at each position before read().
   void ask() {
     rules_ = find_rules();
     continuations_.resize(settings_->beam);
     for (int64_t i = 0; i < count_; ++i) continuations_[i].start(2 * settings_->beam, output_alpha_ - 1);
   }
 
-  // Read logits of hypothesis i, of symbols begin … end − 1, which it changes; see Continuations.
+  // Read the logits of hypothesis i for symbols begin … end − 1, and overwrite them; see Continuations.
   void read(int64_t i, T* logits, int64_t begin, int64_t end) {
     if (sums_[row(i)] > -std::numeric_limits<T>::infinity()) continuations_[i].read(logits, begin, end, i, rules_);
   }
 
-  // After all were read. Returns whether the sentence is finished.
+  // To be called when all logits have been read. Returns whether the sentence is finished.
   bool advance() {
     const int64_t wanted = 2 * settings_->beam;  // because half may be ends
     values_.assign(wanted, -std::numeric_limits<T>::infinity());
@@ -86,7 +86,7 @@ class Hypotheses {
       }
     }
     if (step_ > 0 && step_ < prescribed_ && prefix_[step_] == settings_->end) {
-      // fairseq ends the first hypothesis as often as there are others
+      // as fairseq, which replaces all hypotheses by copies of the first before they end
       std::fill_n(values_.begin(), count_, values_[0]);
       std::fill_n(chosen_.begin(), count_, settings_->end);
       std::fill_n(parents_.begin(), count_, 0);
@@ -99,7 +99,7 @@ class Hypotheses {
     const Settings& settings = *settings_;
     Rules rules{settings.banned, settings.bans - 1, nullptr, nullptr, nullptr, settings.unknown,
                 settings.unknown_penalty};
-    if (step_ < prescribed_) {  // as in fairseq, all else is then allowed, in all sentences of the batch
+    if (step_ < prescribed_) {  // as in fairseq, only padding is then banned, in all sentences of the batch
       rules.bans = 1;
       const int64_t symbol = prefix_[step_];
       only_.assign(count_, symbol == settings.padding ? -1 : symbol);
@@ -171,8 +171,8 @@ class Hypotheses {
     ended.push_back(std::move(hypothesis));
   }
 
-  // No hypothesis has a continuation with a probability: where none has ended, the most probable is, with an end of
-  // probability 0, if that can be the reason; otherwise scores are NaN.
+  // No continuation has a probability above 0. If no hypothesis has ended, the most probable one ends with probability
+  // 0, unless only NaN in the scores can be the reason.
   bool give_up() {
     if (!ended.empty() || (prefix_ == nullptr && settings_->ngram == 0 && output_alpha_ == 1)) return true;
     const T* sums = sums_.data() + row(0);
@@ -180,7 +180,7 @@ class Hypotheses {
     return true;
   }
 
-  // The first continuations that are no ends; where there are too few, ended ones are kept as idle.
+  // Go on with the first continuations that are no ends; if these are too few, keep ended ones as idle.
   void go_on() {
     const int64_t beam = settings_->beam, wanted = 2 * beam;
     for (int64_t i = 0; i < beam; ++i) ends_[i] = ends_[i] || idle_[i];
@@ -214,7 +214,7 @@ class Hypotheses {
   std::vector<int32_t> places_, next_places_;
   Rules rules_;
   std::vector<Continuations<T>> continuations_;  // of each hypothesis
-  std::vector<T> values_;                        // of the best of all, as the following
+  std::vector<T> values_;                        // of the best continuations, like chosen_ and parents_
   std::vector<int64_t> chosen_, parents_, order_, only_, repeated_, starts_;
   std::vector<bool> idle_, ends_;
 };

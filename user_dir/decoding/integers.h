@@ -6,8 +6,8 @@
 
 namespace decoding {
 
-// A row of x as bytes: x ≈ step · (byte − zero). The 254 steps from its least to its greatest number, 0 among them, go
-// from 1 to 255, so that byte − 128 has no number without a negative.
+// A row of x as bytes: x ≈ step · (byte − zero). The range of its numbers and 0 is divided into 254 steps, from byte 1
+// to byte 255: byte − 128 is then never −128, the negative of which does not fit into a byte.
 template <typename T>
 struct Rounded {
   static constexpr int lanes = Simd<T>::lanes;
@@ -22,7 +22,7 @@ struct Rounded {
     Vec<T> low = {}, high = {}, broken = {};
     for (int64_t i = 0; i < inputs; i += lanes) {
       const Vec<T> values = load(x + i, inputs - i);
-      broken += values * 0;  // NaN of NaN and infinity
+      broken += values * 0;  // NaN if a value is NaN or infinite
       low = values < low ? values : low;
       high = maximum(values, high);
     }
@@ -32,13 +32,13 @@ struct Rounded {
       most = std::max<T>(most, high[lane]);
     }
     step = sum<T>(broken) == 0 ? (most / 2 - least / 2) / 127 : std::numeric_limits<T>::quiet_NaN();
-    const T inverse = step >= std::numeric_limits<T>::min() ? 1 / step : 0;  // 0: all are, or as good as that
+    const T inverse = step >= std::numeric_limits<T>::min() ? 1 / step : 0;  // 0 if all values are practically 0
     const T offset = inverse > 0 ? 1 + std::nearbyint(-least * inverse) : 1;
     zero = static_cast<int32_t>(offset);
     for (int64_t i = 0; i < inputs; i += lanes) {
       const Vec<T> rounded = load(x + i, inputs - i) * inverse + rounding;
       Vec<T> values = maximum(rounded - rounding + offset, 1 + Vec<T>{});
-      values = values < 255 ? values : 255 + Vec<T>{};  // NaN, too
+      values = values < 255 ? values : 255 + Vec<T>{};  // also replaces NaN
       const Bytes some = __builtin_convertvector(__builtin_convertvector(values, IntVec<T>), Bytes);
       std::memcpy(bytes + i, &some, sizeof some);
     }
@@ -47,14 +47,14 @@ struct Rounded {
 
 typedef IntVec<float> Words;  // four bytes each
 
-// sums + the products of four unsigned bytes with the four signed ones of each lane. With byte_pairs, 128 is taken from
-// the bytes: |w| · ±(byte − 128) are products of an unsigned and a signed byte, two of which fit into 16 bits.
+// sums + the products of four unsigned bytes with the four signed ones of each lane. With byte_pairs, the bytes are
+// lowered by 128: |w| · ±(byte − 128) is a product of an unsigned and a signed byte, and two of them fit into 16 bits.
 template <Instructions instructions>
 ENTMAX_INLINE Words add_products(Words sums, uint32_t bytes, Words weights) {
 #ifdef __AVX512F__
   const __m512i x = _mm512_set1_epi32(bytes), w = (__m512i)weights;
   if constexpr (instructions == vnni) {
-    // Not the intrinsic, which only compiles for processors that all have it.
+    // Not the intrinsic, which compiles only if all processors compiled for have the instruction.
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(x), "v"(w));
     return sums;
   }
@@ -119,7 +119,7 @@ class Integers {
  private:
   static constexpr int lanes = Simd<T>::lanes, width = 2 * Simd<float>::lanes;
 
-  // From sums of integers to results, as many as a vector has, of each row.
+  // Convert sums of integers to results, one vector for each row.
   template <int rows>
   void finish(int64_t row, int64_t at, const int32_t* sums, int vectors) const {
     typedef int32_t Narrow __attribute__((vector_size(4 * lanes)));

@@ -1,4 +1,4 @@
-// A Transformer with α-entmax attention: where its weights lie, and rows on their way through its layers.
+// A Transformer with α-entmax attention: its weights, and the computation of its layers.
 
 #pragma once
 
@@ -25,7 +25,7 @@ struct Heads {
   const Packed<T>* in;    // queries, keys and values side by side; of context attention, queries; null: there is none
   const Packed<T>* keys;  // of context attention: keys and values of the source side by side
   const Packed<T>* out;
-  const Packed<T>* scaling;  // from the input of a block to β and γ of each head, by which queries grow; null: none
+  const Packed<T>* scaling;  // maps the input of a block to β and γ of each head, which scale queries; null: none
   const double* alpha;       // of each head; null: max(·, 0) of the scores
   const T *norm_scale, *norm_gate;  // of the outputs of all heads; null: none
   int64_t count;
@@ -81,7 +81,7 @@ template <typename T>
 struct Sentences {
   struct Keys {
     const T* rows;
-    const int32_t* places;  // of the keys among the rows; null if they are all, in order
+    const int32_t* places;  // the row of each key; null if key j is in row j
     int64_t count, stride, width;
     const T* key(int64_t j) const { return rows + (places == nullptr ? j : places[j]) * stride; }
     const T* value(int64_t j) const { return key(j) + width; }
@@ -101,7 +101,7 @@ void gelu(T* x, int64_t count) {
   }
 }
 
-// Rows on their way through the layers of a side: their sum x, and an update that is still to be added to it.
+// The pass of rows through the layers of encoder or decoder: the residual sum x, and an update not yet added to x.
 template <typename T>
 class Pass {
  public:
@@ -127,8 +127,8 @@ class Pass {
     if (side_.embedding_norm.weight != nullptr) normalise(side_.embedding_norm);
   }
 
-  // A layer, of which `own` and `context` attend: from what the queries are of, and them, in rows of such a stride, to
-  // outputs of all heads.
+  // Apply a layer. own and context compute its attention as attend(x, projected, stride, outputs): from the block's
+  // input x and its projections, which begin with the queries, in rows of `stride`, to the outputs of all heads.
   template <typename Own, typename Context>
   void through(const Layer<T>& layer, const Own& own, const Context& context) {
     attend_by(layer.own, layer.own_norm, own);
@@ -165,14 +165,14 @@ class Pass {
   // The input of a block.
   const T* begin(const Norm<T>& norm) { return side_.pre_norm ? normalised(norm) : x_; }
 
-  // The output of a block is the product of these rows.
+  // End a block: its output is the product of the rows `from`.
   void end(const Packed<T>& product, const T* from, const Norm<T>& norm) {
     update_ = updates_.of(rows_ * side_.width);
     multiply<T>(product, from, rows_, product.inputs, update_, side_.width, false);
     if (!side_.pre_norm) normalise(norm);
   }
 
-  // LayerNorm of the sum, to which the update is added.
+  // Add the update to the sum; returns LayerNorm of the sum.
   const T* normalised(const Norm<T>& norm) {
     add_norm<T>(rows_, side_.width, x_, update_, norm.weight, norm.bias, norm.eps, normal_);
     update_ = nullptr;

@@ -41,18 +41,18 @@ def structure(name: str, **fields: type) -> type[ctypes.Structure]:
 Settings = structure(
     "Settings",
     beam=INTEGER,  # K, hypotheses per sentence
-    longest=INTEGER,  # positions of a translation without its end
+    longest=INTEGER,  # most positions of a translation, not counting its end
     shortest=INTEGER,
     begin=INTEGER,  # the symbol before the first position
     end=INTEGER,
     padding=INTEGER,
     unknown=INTEGER,  # the symbol whose log-probability is lowered by the penalty
     unknown_penalty=REAL,
-    normalised=INTEGER,  # scores are divided by the length, with the end, to the power of the length penalty
+    normalised=INTEGER,  # scores are divided by (length with the end) ** length_penalty
     length_penalty=REAL,
-    ngram=INTEGER,  # no n-gram of this many symbols may come twice; 0 for any
+    ngram=INTEGER,  # no n-gram of this many symbols may repeat; 0 allows all
     temperature=REAL,  # logits are divided by it
-    banned=POINTER,  # padding, then what no translation has unless it is prescribed, then the end
+    banned=POINTER,  # padding, then the suppressed symbols, then the end
     bans=INTEGER,
 )
 """What ``fairseq-generate`` was asked for; ``banned`` and ``bans`` are filled in by :func:`search`."""
@@ -77,22 +77,22 @@ def search(
 ) -> list[list[dict[str, Tensor]]]:
     """The K best translations found for each of B sentences in fairseq's form, best first.
 
-    There are fewer if what is prescribed or forbidden leaves fewer; if none is left, there is the most
+    A prefix, forbidden n-grams or a sparse output may leave fewer; if they leave none, the result is the most
     probable unfinished one, with the score −∞.
 
     Args:
         weights: of the model.
         source: int64 (B, S), padded on either side.
         settings: :data:`Settings`.
-        suppressed: symbols that no translation has, where nothing is prescribed.
-        prefix: with what translations begin, int64 (B, P), padded at the end; None if that is free.
-        aligns: ``attention`` is what each position attends to in the last layer, mean over heads (S, T);
-            otherwise, and without context attention, it is empty.
+        suppressed: symbols that translations may not contain after the P positions of ``prefix``.
+        prefix: the tokens that translations must begin with, int64 (B, P), padded at the end, or None.
+        aligns: ``attention`` (S, T) is the context attention of the last layer, mean over heads; otherwise,
+            and in a model without context attention, it is empty.
 
     Raises:
-        ValueError: no translation was found, because the model's scores are not finite; or a token or a
-            length is none of the model's.
-        MemoryError: there is too little for so many sentences.
+        ValueError: no translation was found, because the model's scores are not finite; or a source token is
+            outside of the vocabulary, or a length above the model's limit.
+        MemoryError: memory is too small for so many sentences.
     """
     there = source.ne(settings.padding)
     tokens, lengths = source[there], there.sum(1)
@@ -114,7 +114,7 @@ def search(
     scores, positional = (torch.empty(like.shape, dtype=weights.dtype) for like in (sizes, symbols))
     attended = scores.new_empty(*symbols.shape, longest) if aligns and weights.attends else None
     results = _Results(*addresses(counts, sizes, scores, symbols, positional, attended), longest)
-    kernels["use_threads", "float32"](torch.get_num_threads())  # OpenMP may not know torch's number
+    kernels["use_threads", "float32"](torch.get_num_threads())  # OpenMP's own number may be another
     structures = weights.model, settings, batch, results
     if kernels["search", weights.dtype](*map(ctypes.addressof, structures)):
         raise MemoryError(f"no memory to translate {sentences} sentences at once")

@@ -8,10 +8,10 @@ namespace decoding {
 
 using namespace entmax;
 
-// How 8-bit integers are multiplied, each faster than the one before. Their sums are the same.
+// Ways to multiply 8-bit integers, each faster than the one before. All give the same results.
 enum Instructions : int64_t { plain, byte_pairs, vnni };
 
-// The last of those that this was compiled for and the processor has.
+// The fastest instructions that this code was compiled for and the processor has.
 inline Instructions fastest() {
 #ifdef __AVX512F__
   if (__builtin_cpu_supports("avx512vnni")) return vnni;
@@ -22,7 +22,7 @@ inline Instructions fastest() {
   return plain;
 }
 
-// W and b, and where they lie. With the fields of weights.py.
+// W and b, as laid out by pack(). The fields are those of Packed in weights.py.
 template <typename T>
 struct Packed {
   int64_t inputs, outputs;
@@ -57,7 +57,7 @@ Packed<T> packed_at(const void* from, int64_t inputs, int64_t outputs, bool int8
   return packed;
 }
 
-// Lay out W (outputs, inputs). As integers, each output is rounded to 127 steps up to its greatest absolute value.
+// Lay out W (outputs, inputs). With integers, the weights w of an output become −127 … 127, in steps of max |w| / 127.
 template <typename T>
 void pack(const T* weight, int64_t inputs, int64_t outputs, bool int8, void* to) {
   std::memset(to, 0, packed_bytes<T>(inputs, outputs, int8));
@@ -89,7 +89,7 @@ void pack(const T* weight, int64_t inputs, int64_t outputs, bool int8, void* to)
   }
 }
 
-// Where results go: rows of such a stride, which begin with output `first`.
+// Where results go: y, in rows with the stride `row`, which begin with output `first`.
 template <typename T>
 struct Out {
   T* y;
@@ -103,7 +103,7 @@ struct Out {
   }
 };
 
-// Fetch what lies `ahead` of inputs of some panels, which are `stride` apart.
+// Prefetch the bytes that lie `ahead` of `inputs` in each of `panels` panels, which are `stride` bytes apart.
 template <int panels, int bytes>
 ENTMAX_INLINE void fetch(const void* inputs, int64_t stride, int64_t ahead) {
 #pragma GCC unroll 8

@@ -1,4 +1,4 @@
-// Sentences on their way through encoder and decoder: what is kept of each, and how it is attended to.
+// The passes of sentences through encoder and decoder, with the caches that attention reads.
 
 #pragma once
 
@@ -9,7 +9,7 @@ namespace decoding {
 
 struct Batch {
   const int64_t* symbols;  // of all sentences, one after the other
-  const int64_t* starts;   // of each sentence, and the end of the last
+  const int64_t* starts;   // where each sentence starts, and the end of the last
   int64_t sentences;
   const int64_t* prefix;  // (sentences, prefix_length), padded at the end, or null
   int64_t prefix_length;
@@ -33,7 +33,7 @@ class Passes {
  public:
   typedef std::vector<Sentence<T>*> Live;
 
-  // `aligns`: keep what hypotheses attend to.
+  // `aligns`: keep the attention of hypotheses to the source.
   Passes(const Model<T>& model, const Batch& batch, int64_t beam, bool aligns)
       : model_(model),
         batch_(batch),
@@ -82,7 +82,7 @@ class Passes {
     }
   }
 
-  // Read the last symbol of each hypothesis; returns features, of which all hypotheses have rows() rows.
+  // Read the last symbol of each hypothesis; returns the features of all hypotheses, in rows() rows.
   const T* step(const Live& live) {
     symbols_.clear();
     positions_.clear();
@@ -118,7 +118,7 @@ class Passes {
   int64_t rows() const { return decoder_.rows(); }
 
  private:
-  // Keep the keys and values of all hypotheses, and let each see those of its own history. Returns the longest.
+  // Cache the new keys and values, and let each hypothesis see its own history. Returns the length of the longest.
   int64_t append_keys(const Live& live, int64_t number, const T* projected, int64_t stride, int64_t width) {
     int64_t most = 0;
     keys_.clear();
@@ -136,7 +136,7 @@ class Passes {
     return most;
   }
 
-  // Let each hypothesis see its source. Returns the longest.
+  // Let each hypothesis see its source. Returns the length of the longest source.
   int64_t find_context(const Live& live, int64_t number, int64_t width) {
     int64_t most = 0;
     keys_.clear();
@@ -148,7 +148,7 @@ class Passes {
     return most;
   }
 
-  // Multiply the queries of x by 1 + β (log n)^γ, where they see n keys; see models/length_scaling.py.
+  // Multiply queries that see n keys by 1 + β (log n)^γ; see models/length_scaling.py.
   void scale(const Heads<T>& heads, const T* x, int64_t width, T* queries, int64_t stride) {
     if (heads.scaling == nullptr) return;
     const int64_t rows = keys_.size(), head_dim = heads.width() / heads.count;
@@ -166,7 +166,7 @@ class Passes {
     }
   }
 
-  // The mean over heads of what each hypothesis attends to.
+  // Keep what each hypothesis attends to, mean over heads.
   void keep_weights(const Live& live, const T* weights, int64_t heads, int64_t most) {
     for (Sentence<T>* sentence : live) {
       const Hypotheses<T>& hypotheses = sentence->hypotheses;

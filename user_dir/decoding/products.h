@@ -1,4 +1,4 @@
-// Products of translation on a CPU: x ↦ xWᵀ + b, with W laid out once for many x, in floats or in 8-bit integers.
+// Matrix products for translation on a CPU: x ↦ xWᵀ + b, with W laid out once for many x, as floats or 8-bit integers.
 //
 // W is cut into panels of as many outputs as two vectors hold; the weights of a panel stand side by side, input after
 // input. Each result is one sum in the order of the inputs, so that it depends neither on the other rows nor on how
@@ -19,7 +19,7 @@ class Floats {
   Floats(const Packed<T>& packed, const T* x, int64_t x_row, const Out<T>& out)
       : packed_(packed), x_(x), x_row_(x_row), out_(out) {}
 
-  // Some rows times some panels.
+  // Multiply `rows` rows, from `row` on, by `panels` panels, from `panel` on.
   template <int rows, int panels>
   void multiply(int64_t row, int64_t panel) const {
     const int64_t inputs = packed_.inputs, x_row = x_row_, bytes = packed_.panel_bytes();
@@ -81,7 +81,7 @@ void multiply_rows(const Kernel& kernel, int64_t row, int64_t count, int64_t beg
   for (; panel < end; ++panel) kernel.template multiply<rows, 1>(row, panel);
 }
 
-// All rows times the panels first … last − 1, a few after the other: as many as stay in the second-level cache.
+// All rows times the panels first … last − 1, a few panels at a time: as many as stay in the second-level cache.
 template <typename T, typename Kernel>
 void multiply_all(const Packed<T>& packed, const Kernel& kernel, int64_t rows, int64_t first, int64_t last) {
   constexpr int64_t cache = 1 << 19;
@@ -100,8 +100,8 @@ void multiply_all(const Packed<T>& packed, const Kernel& kernel, int64_t rows, i
   });
 }
 
-// Rows x (rows, inputs) that are multiplied with one W: with integers, they are rounded once, into memory that a thread
-// has for only one such object at a time.
+// Rows x (rows, inputs) that are multiplied by one W. With integers, they are rounded once, into memory of the thread:
+// a thread can have only one such object at a time.
 template <typename T>
 class Rows {
  public:
@@ -144,9 +144,9 @@ class Rows {
   const Rounded<T>* rounded_ = nullptr;
 };
 
-// y (rows, outputs) = xWᵀ + b of x (rows, inputs), or of that max(·, 0) if relu.
+// y (rows, outputs) = xWᵀ + b of x (rows, inputs), followed by max(·, 0) if relu.
 //
-// With integers, each row of x is rounded, too. A row of x with NaN or infinity gives NaN then.
+// With integers, each row of x is rounded, too, and a row with NaN or infinity gives NaN.
 template <typename T>
 void multiply(const Packed<T>& packed, const T* x, int64_t rows, int64_t x_row, T* y, int64_t y_row, bool relu) {
   Rows<T>(packed, x, rows, x_row).multiply(0, packed.outputs, {y, y_row, relu});

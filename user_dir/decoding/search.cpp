@@ -1,4 +1,4 @@
-// What native.py and weights.py call: weights are laid out, and sentences are translated by them.
+// The functions that native.py and weights.py call: to lay out weights, and to translate sentences with them.
 
 #include "search.h"
 

@@ -1,8 +1,8 @@
 // Translation on a CPU in one call: sentences are encoded, and their hypotheses decoded position by position.
 //
-// Each thread has sentences of its own. Those that it decodes at a time are at different positions: where one is
-// finished, the next takes its place, so that products always have about as many rows. What is computed of a sentence
-// does not depend on the others, to the bit.
+// Each thread has its own sentences. It decodes several at a time, at different positions: the next sentence replaces a
+// finished one, so that matrix products always have about the same number of rows. The results for a sentence do not
+// depend on the other sentences, to the bit.
 
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace decoding {
 
-// Rows that are enough for products to take longer than reading their weights.
+// Numbers of rows with which matrix products take longer than reading their weights.
 constexpr int64_t most_hypotheses = 128, most_tokens = 256;
 // Logits computed at once: as many as stay in the second-level cache.
 constexpr int64_t most_logits = 1 << 16;
@@ -22,9 +22,9 @@ constexpr int64_t most_logits = 1 << 16;
 template <typename T>
 struct Results {
   int64_t* counts;   // (sentences,)
-  int64_t* lengths;  // (sentences, beam), as the next
+  int64_t* lengths;  // (sentences, beam), like scores
   T* scores;
-  int64_t* symbols;  // (sentences, beam, longest + 1), as the next
+  int64_t* symbols;  // (sentences, beam, longest + 1), like positional
   T* positional;
   T* attended;  // (sentences, beam, longest + 1, source): what each position attends to; null: not wanted
   int64_t source;
@@ -38,7 +38,7 @@ class Search {
       : model_(model), settings_(settings), batch_(batch), results_(results), most_(most),
         passes_(model, batch, settings.beam, results.attended != nullptr) {}
 
-  // Take sentences in this order, of which other threads take some, too.
+  // Translate sentences in this order; all threads take the next one from the same list.
   void run(const std::vector<int64_t>& order, std::atomic<int64_t>& next) {
     for (;;) {
       admit(order, next);
@@ -50,7 +50,7 @@ class Search {
  private:
   void admit(const std::vector<int64_t>& order, std::atomic<int64_t>& next) {
     const int64_t free = most_ - static_cast<int64_t>(live_.size());
-    if (4 * free < most_) return;  // several are encoded together
+    if (4 * free < most_) return;  // wait until several can be encoded together
     std::vector<Sentence<T>*> added;
     int64_t tokens = 0;
     const auto encode_added = [&] {
@@ -136,7 +136,9 @@ class Search {
       results_.scores[at] = hypothesis.score;
       std::copy(hypothesis.symbols.begin(), hypothesis.symbols.end(), results_.symbols + start);
       std::copy(hypothesis.positional.begin(), hypothesis.positional.end(), results_.positional + start);
-      if (results_.attended != nullptr) write_attended(sentence, hypothesis, results_.attended + start * results_.source);
+      if (results_.attended != nullptr) {
+        write_attended(sentence, hypothesis, results_.attended + start * results_.source);
+      }
       ++at;
     }
   }
@@ -178,7 +180,7 @@ int64_t search(const Model<T>& model, const Settings& settings, const Batch& bat
     }
   };
   if (threads == 1) {
-    work(0, 1);  // threads then share out products
+    work(0, 1);  // the threads then divide each product
   } else {
     share_out_parts(threads, 1, work);
   }

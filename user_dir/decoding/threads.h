@@ -14,10 +14,10 @@ namespace decoding {
 // Operations that are worth waking a thread for.
 constexpr double grain = 1 << 15;
 
-// For the work that is asked for here: one inside of work that is shared out already.
+// The number of threads for new work: 1 inside of work that is already shared out.
 inline int64_t most_threads() { return omp_in_parallel() ? 1 : omp_get_max_threads(); }
 
-// Apply work(begin, end) to parts of 0 … items − 1, of at least so many items.
+// Apply work(begin, end) to parts of 0 … items − 1, each of at least `least` items.
 template <typename Work>
 void share_out_parts(int64_t items, int64_t least, const Work& work) {
   if (items <= 0) return;
@@ -31,14 +31,14 @@ void share_out_parts(int64_t items, int64_t least, const Work& work) {
     const int64_t begin = omp_get_thread_num() * part, end = std::min(begin + part, items);
     try {
       if (begin < end) work(begin, end);
-    } catch (...) {  // which must not leave the region
+    } catch (...) {  // exceptions must not leave the parallel region
       if (!failed.test_and_set()) failure = std::current_exception();
     }
   }
   if (failure) std::rethrow_exception(failure);
 }
 
-// The same for items each of which costs so many operations.
+// share_out_parts() for items that cost `cost` operations each.
 template <typename Work>
 void share_out(int64_t items, double cost, const Work& work) {
   share_out_parts(items, std::max<int64_t>(1, grain / std::max(cost, 1.0)), work);

@@ -53,14 +53,14 @@ _Model = structure(
 
 
 class PackedLinear:
-    """W and b of x ↦ xWᵀ + b of linear layers whose outputs stand side by side, laid out for many products.
+    """W and b of linear layers x ↦ xWᵀ + b, concatenated along their outputs and laid out for many products.
 
     Args:
-        layers: of one input, float32 or float64; they are copied.
-        int8: as 8-bit integers, with a scale for each output.
+        layers: layers with the same input, float32 or float64; they are copied.
+        int8: store W as 8-bit integers, with a scale for each output.
 
     Attributes:
-        packed: what C++ needs to know; valid as long as this object exists.
+        packed: the structure that C++ reads; valid as long as this object exists.
     """
 
     def __init__(self, *layers: nn.Linear, int8: bool = False):
@@ -74,7 +74,7 @@ class PackedLinear:
         outputs, inputs = weight.shape
         size = kernels["packed_bytes", weight.dtype](inputs, outputs, int8)
         self._memory = torch.empty(size + 63, dtype=torch.uint8)
-        place = (self._memory.data_ptr() + 63) // 64 * 64  # as panels are aligned
+        place = (self._memory.data_ptr() + 63) // 64 * 64  # panels are 64-byte aligned
         self.packed = Packed()
         sizes, packed = (inputs, outputs, int8), ctypes.addressof(self.packed)
         kernels["pack", weight.dtype](*addresses(weight, self._bias), *sizes, place, packed)
@@ -92,7 +92,7 @@ class Weights:
     Attributes:
         model: the structure ``Model``; valid as long as this object exists.
         dtype: of the parameters.
-        symbols: how many the source has.
+        symbols: size of the source vocabulary.
         attends: whether the last layer of the decoder attends to the source.
         longest: the most positions of a source, and of a translation with its end.
     """
@@ -174,7 +174,7 @@ class Weights:
         return _Norm(self._address(norm.weight), self._address(norm.bias), norm.eps)
 
     def _packed(self, *layers: nn.Linear | None) -> int | None:
-        """The address of layers side by side; None for none."""
+        """The address of the layers, packed side by side; None without layers."""
         if not layers or layers[0] is None:
             return None
         linear = PackedLinear(*layers, int8=self._int8)

@@ -15,7 +15,7 @@ def check_dim(dim: int, scores: Tensor) -> None:
 
 
 def check_shape(alpha: Tensor, scores: Tensor, dim: int) -> None:
-    """Raise ValueError unless α broadcasts against the scores with size 1 at ``dim``, which they have."""
+    """Raise ValueError unless α broadcasts against the scores with size 1 at ``dim``."""
     padded = (1,) * (scores.dim() - alpha.dim()) + tuple(alpha.shape)
     fits = len(padded) == scores.dim() and all(a in (1, s) for a, s in zip(padded, scores.shape))
     if not fits or (padded and padded[dim] != 1):
@@ -45,7 +45,7 @@ def check_targets(target: Tensor, size: int, ignore_index: int) -> None:
     """
     if target.device.type != "cpu":  # looking at them would synchronise with the device
         return
-    target = target.long()  # narrow integers would wrap the numbers that they are compared with
+    target = target.long()  # in a narrow integer type, ignore_index or size could wrap around
     wrong = ((target < 0) | (target >= size)) & (target != ignore_index)
     if bool(wrong.any()):
         value = target[wrong].flatten()[0].item()
@@ -62,9 +62,9 @@ def check_mask(attn_mask: Tensor) -> None:
 
 
 def check_masks(key_padding_mask: Tensor | None, attn_mask: Tensor | None, shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless masks fit scores (B, H, T, S), and their dtypes have a meaning.
+    """Raise ValueError unless masks fit scores (B, H, T, S), and their dtypes are unambiguous.
 
-    Numbers in a padding mask may be added to the scores, or be 1 for a token as in Hugging Face's models.
+    A padding mask of numbers is ambiguous: added to the scores, or 1 for a token as in Hugging Face's models.
     """
     batch, _, queries, keys = shape
     if key_padding_mask is not None:
@@ -92,7 +92,7 @@ def as_numbers(attn_mask: Tensor, dtype: torch.dtype) -> Tensor:
 def check_causal(causal: bool, queries: int, keys: int) -> None:
     """Raise ValueError if a causal mask is asked for, but T ≠ S.
 
-    It could begin at the first key or end at the last one, and software differs in which.
+    The diagonal could begin at the first key or end at the last one, and libraries differ in this.
     """
     if causal and queries != keys:
         raise ValueError(f"a causal mask needs as many queries as keys, not {queries} and {keys}")

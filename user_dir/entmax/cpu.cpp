@@ -24,8 +24,8 @@ struct Problem {
 
 // ------------------------------------------------------------------------------------------------ forward
 
-// Of n scores at their places (null: 0, 1, …), keep those z with ε (z − shift) > −1, as z − shift; returns how
-// many. The result may take the place of what it comes from; room for a whole vector beyond it is needed.
+// Of n scores z at their places (null: 0, 1, …), keep z − shift where ε (z − shift) > −1; returns how many. The
+// output may overwrite the input, and needs room for one more vector.
 template <typename T>
 inline int64_t compress(const T* from, const int32_t* places, int64_t n, T shift, T eps, T* kept,
                         int32_t* kept_places) {
@@ -61,12 +61,12 @@ inline int64_t compress(const float* from, const int32_t* places, int64_t n, flo
 }
 #endif
 
-// A vector's worth of rows, each with the scores that may get weight, less the greatest, in a lane of its own.
+// As many rows as a vector has lanes: each lane has the scores of a row that may get weight, less the greatest.
 template <typename T>
 class Block {
  public:
   static constexpr int lanes = Simd<T>::lanes;
-  static constexpr T least_eps_to_refine = 0.2;  // for less, hardly a score falls out of reach
+  static constexpr T least_eps_to_refine = 0.2;  // for a smaller ε, hardly any score falls out of reach
 
   explicit Block(int64_t n)
       : kept_(new T[n + lanes]),
@@ -93,7 +93,7 @@ class Block {
   }
 
  private:
-  // Keep what is within 1/ε of the greatest score: at λ = max z, and λ only grows, the rest gets no weight.
+  // Keep scores within 1/ε of the greatest: the others get no weight at λ = max z, let alone at a greater λ.
   void gather(const T* row, int64_t n, int lane) {
     const T top = greatest(row, n);
     broken_[lane] = top != top || top == std::numeric_limits<T>::infinity();

@@ -46,8 +46,8 @@ struct Simd<float> {
   static constexpr int exp_terms = 7;        // of the exp series; the error is 5e-9 for |r| ≤ 0.347
   static constexpr int phi_terms = 10;       // of the phi2 series; the error is 2e-9 for s ≤ 1
   static constexpr float least_log2 = -126;  // of a normal number
-  static constexpr float tolerance = 3e-8;  // of a weight, in deciding when Newton's method may stop
-  static constexpr float closest = 3e-7, farthest = 5e-3;  // errors of λ with which it always and never stops
+  static constexpr float tolerance = 3e-8;  // error of a weight with which Newton's method may stop
+  static constexpr float closest = 3e-7, farthest = 5e-3;  // of λ: up to closest it stops, above farthest never
   typedef int32_t Int;
   typedef float Vec __attribute__((vector_size(register_bytes)));
   typedef int32_t IntVec __attribute__((vector_size(register_bytes)));
@@ -253,9 +253,9 @@ inline T never_zero(double eps) {
   return static_cast<T>(std::max(eps, 1e-20));
 }
 
-// p, w and h = w / u at u = 1 + x, for lanes that are all sparsemax (ε = 1), all 1.5-entmax (ε = ½), or any; and p
-// where λ is greater by a small δ, from p and w: p − w δ + h δ² (1 − ε) / 2, but 0 for u ≤ ε δ. Of any α, p and w must
-// have been prepared.
+// p, w and h = w / u at u = 1 + x, for lanes that are all sparsemax (ε = 1), all 1.5-entmax (ε = ½), or of any α (after
+// prepare()). corrected() computes p for a λ that is greater by a small δ, from p and w:
+// p − w δ + h δ² (1 − ε) / 2, but 0 for u ≤ ε δ.
 template <typename T>
 struct Sparsemax {
   ENTMAX_INLINE void prepare(Vec<T>, Vec<T>&, Vec<T>&) const {}
@@ -285,7 +285,7 @@ template <typename T>
 struct AnyAlpha {
   Vec<T> eps, reciprocal_eps;
   Vec<T> second;  // (1 − ε) / 2; 0 for ε > ½, where h is not bounded
-  bool curved;    // whether any of these is not 0
+  bool curved;    // whether second is not 0 in some lane
   Vec<T> least;   // the x for which p is the least normal number
 
   explicit AnyAlpha(Vec<T> eps)
@@ -295,8 +295,8 @@ struct AnyAlpha {
         curved(any<T>(second != 0)),
         least(-one_minus_exp<T>(eps * static_cast<T>(-Simd<T>::least_log2 * M_LN2))) {}
 
-  // log2(u) and 1 / u in place of p and w, for many scores before the rest: of the whole chain of operations, one waiting
-  // for the other, a processor has only two or three under way at a time.
+  // Puts log2(u) and 1 / u into p and w, in a loop of its own over many scores: a whole weight is such a long chain of
+  // dependent operations that a processor overlaps only two or three of these chains.
   ENTMAX_INLINE void prepare(Vec<T> x, Vec<T>& p, Vec<T>& w) const { p = log2_1p<T>(x, w); }
   ENTMAX_INLINE void operator()(Vec<T> x, Vec<T>& p, Vec<T>& w, Vec<T>& h) const {
     const Vec<T> reciprocal = w, value = exp2<T>(p * reciprocal_eps), slope = value * reciprocal;
@@ -315,7 +315,7 @@ struct AnyAlpha {
 // How p and w are computed, and λ found.
 enum class Power { sparsemax, entmax15, any_alpha, above_two };
 
-// For rows with any of these α.
+// The Power that handles every one of these α's.
 inline Power power_of(const double* alpha, int64_t alphas) {
   const double low = *std::min_element(alpha, alpha + alphas), high = *std::max_element(alpha, alpha + alphas);
   if (high > 2) return Power::above_two;
@@ -323,7 +323,7 @@ inline Power power_of(const double* alpha, int64_t alphas) {
   return low == 1.5 && high == 1.5 ? Power::entmax15 : Power::any_alpha;
 }
 
-// Whether the rows in a vector stop together, which makes most more accurate, or each for itself, so that a row's
+// Whether the rows in a vector stop together, which makes most of them more accurate, or each alone, so that a row's
 // result does not depend on the others.
 enum class Stop { together, alone };
 
@@ -336,18 +336,18 @@ class Lanes {
   explicit Lanes(int64_t n, Stop stop = Stop::together)
       : z(new Vec<T>[n]), p(new Vec<T>[n]), w_(new Vec<T>[n]), stop_(stop) {}
 
-  // Recovers the weights of rows from their scores in O(1) memory: λ and a correction, because λ is not exact.
+  // Enough to recover the weights of a row from its scores: λ, and a correction, because λ is not exact.
   struct Solution {
     Vec<T> lambda, rest;  // rest: the last step, not taken; for ε > 1 the sum of the weights
   };
 
   // Compute the weights p of the first `columns` scores z of each row; a lane without a row must have z[0] = 0.
-  // `lambda` is where Newton's method starts: no greater than the λ of any row.
+  // Newton's method starts from `lambda`, which must not exceed the λ of its row.
   Solution solve(Vec<T> eps, int64_t columns, Vec<T> lambda = Vec<T>{}) {
     return solve(eps, columns, power_of(eps), lambda);
   }
 
-  // The same where `power` is known of more rows than these.
+  // The same with a given `power`, chosen for these rows or for more.
   Solution solve(Vec<T> eps, int64_t columns, Power power, Vec<T> lambda = Vec<T>{}) {
     eps_ = eps;
     columns_ = columns;
@@ -360,7 +360,7 @@ class Lanes {
     return solution;
   }
 
-  // The same weights, to the bit, from the solution.
+  // Compute bitwise the same weights again, from the solution.
   void restore(Vec<T> eps, int64_t columns, const Solution& solution) {
     eps_ = eps;
     columns_ = columns;
@@ -416,8 +416,8 @@ class Lanes {
   }
 
   // Newton on ‖u‖ = 1 from the left of λ, as in reference.py, but with Halley's correction for the second derivative.
-  // Newton's own steps never lead beyond λ, from either side, so what they have reached bounds λ from below; without that
-  // bound, rows with a score at the very edge of the support would go to and fro for ever. The last step δ is not taken:
+  // A step of Newton's own method, from either side, never leads above λ, so its end bounds λ from below; without that
+  // bound, rows with a score at the very edge of the support would oscillate for ever. The last step δ is not taken:
   // finish() corrects for it.
   template <typename Power>
   Solution newton(const Power& power, Vec<T> lambda) {
@@ -433,7 +433,7 @@ class Lanes {
         return {lambda, delta + second * delta * delta};
       }
       const Vec<T> taken = newton_step(sums);
-      // F″ / −F′ of F = ‖u‖ − 1, which is convex: at most twice Newton's step, and that alone where this was too much
+      // F″ / −F′ of F = ‖u‖ − 1, which is convex. A step is at most twice Newton's; if it was too long, go back to safe
       const Vec<T> bend = (1 - eps_) * (sums.bend / sums.slope - sums.slope / sums.mass);
       const Vec<T> divisor = maximum(1 - T(0.5) * taken * bend, T(0.5) + Vec<T>{});
       const Vec<T> next = sums.mass < T(0.5) ? safe : maximum(safe, lambda + taken / divisor);
@@ -442,8 +442,8 @@ class Lanes {
     }
   }
 
-  // Error of λ after which a weight, corrected by finish(), is off by no more than the tolerance. What counts are the
-  // weights at the edge of the support, where p = u^(1/ε) is hardest to follow: (ε δ)^(1/ε).
+  // Error δ of λ at which a weight, corrected by finish(), is off by no more than the tolerance. The greatest errors,
+  // (ε δ)^(1/ε), are those of weights at the edge of the support.
   Vec<T> close_enough() const {
     const Vec<T> close = exp2<T>(eps_ * static_cast<T>(std::log2(Simd<T>::tolerance))) / eps_;
     return maximum(minimum(close, Simd<T>::farthest + Vec<T>{}), Simd<T>::closest + Vec<T>{});

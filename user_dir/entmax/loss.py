@@ -63,7 +63,7 @@ def entmax_loss_and_support(
     label_smoothing: float = 0.0,
     ignore_index: int = -100,
 ) -> tuple[Tensor, Tensor]:
-    """As :func:`entmax_loss`, also with the number of entries with weight, (…): 0 for ignored targets."""
+    """The :func:`entmax_loss`, and the number of entries with weight, (…): 0 for ignored targets."""
     _check(scores, target, alpha, label_smoothing)
     shape, n = target.shape, scores.size(-1)
     if scores.numel() == 0:
@@ -125,7 +125,7 @@ def _setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor
 
 def _gradient(ctx: Any, grad: Tensor) -> Tensor:
     scores, target, solutions = ctx.saved_tensors
-    if torch.is_grad_enabled() or transformed():  # torch itself differentiates the plain formula again
+    if torch.is_grad_enabled() or transformed():  # for a second derivative, torch uses the plain formula
         weights = entmax(_working(scores), ctx.settings.alpha)
         return reference.gradient_of_scores(weights, target, ctx.settings, grad).to(scores.dtype)
     return entmax_loss_backward(scores, target, *ctx.settings, solutions, grad)

@@ -23,7 +23,7 @@ struct Problem {
   int64_t ignored;  // a row with this target has no loss and no gradient
 };
 
-// The weights of a row are p(ε (z − top − λ)) / mass. NaN for a broken row; top = −∞ for one without any score.
+// The weights of a row are p(ε (z − top − λ)) / mass; top is NaN if a score is NaN or +∞, and −∞ if all are −∞.
 template <typename T>
 struct Solution {
   T top, lambda, mass;
@@ -38,7 +38,7 @@ ENTMAX_INLINE void with_power(T eps, const Function& function) {
 
 // ------------------------------------------------------------------------------------------------ forward
 
-// Copy the scores z of a row with ε (z − top) > −1, less top; returns how many. There is room for a whole vector more.
+// Copy z − top for the scores z of a row with ε (z − top) > −1; returns how many. kept has room for a vector more.
 template <typename T>
 inline int64_t collect(const T* row, int64_t n, T top, T eps, T* kept) {
   constexpr int lanes = Simd<T>::lanes;

@@ -1,4 +1,4 @@
-"""Compile and cache native kernels, once per processor type, and PyTorch version if they need it."""
+"""Compile and cache native kernels, per instruction set, and per PyTorch version if they need PyTorch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# By PyTorch's name. -march=native would give code that other processors sharing the cache may not run.
+# By PyTorch's name. Code for -march=native might not run on other processors that share the cache.
 INSTRUCTIONS = {
     "AVX512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"],
     "AVX2": ["-mavx2", "-mfma"],
@@ -41,7 +41,7 @@ class NativeKernels(dict):
     Args:
         source: ``FOLDER/FILE.cpp`` with a function ``FOLDER_NAME_DTYPE`` for each name and dtype.
         with_torch: the file needs PyTorch.
-        signatures: for each name, the type that it returns and those that it takes, as ctypes types.
+        signatures: for each name, its return type and the list of its argument types, from ctypes.
     """
 
     def __init__(self, source: Path, *, with_torch: bool = True, **signatures: tuple):
@@ -89,7 +89,7 @@ class NativeKernels(dict):
 
 
 def addresses(*tensors: Tensor | None) -> list[int | None]:
-    """Of the data of tensors; None, a null pointer, for None."""
+    """Addresses of the data of tensors; None, a null pointer, for None."""
     return [None if tensor is None else tensor.data_ptr() for tensor in tensors]
 
 
@@ -98,7 +98,7 @@ def _flags() -> list[str]:
 
 
 def capability() -> str:
-    """The vector instructions that PyTorch computes with, by its name."""
+    """PyTorch's name of the vector instructions that it computes with."""
     return torch.backends.cpu.get_cpu_capability()
 
 
@@ -126,7 +126,7 @@ def _load(library: Path, source: Path, with_torch: bool) -> ctypes.CDLL:
     try:
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         content = library.read_bytes() if library.is_file() else b""
-        if content[-32:] != hashlib.sha256(content[:-32]).digest():  # using one that was cut is fatal
+        if content[-32:] != hashlib.sha256(content[:-32]).digest():  # loading a truncated file is fatal
             logger.info("building the native kernel of %s in %s (only once)", what, cache)
             with tempfile.TemporaryDirectory(prefix="build_", dir=cache) as folder:
                 built = _build(source, Path(folder), with_torch)

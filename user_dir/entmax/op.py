@@ -69,9 +69,9 @@ def _softmax(scores: Tensor, dim: int) -> Tensor:
         return torch.softmax(scores, dim)
     dtype = working_dtype(scores.dtype)
     weights = None
-    if scores.device.type == "cpu" and is_eager(scores):  # another device would have to be waited for
+    if scores.device.type == "cpu" and is_eager(scores):  # on other devices this would synchronise
         weights = torch.softmax(scores, dim, dtype=dtype)
-        # A row that is all −inf gives all NaN, of which the first is enough to know. Other NaN propagate.
+        # A row that is all −inf gives all NaN, so its first entry is enough. NaN of other rows propagate.
         if (weights.select(dim, 0) if weights.dim() > 0 else weights).isnan().any():
             weights = None
     if weights is None:
@@ -123,7 +123,7 @@ def _native(device: str) -> ModuleType | None:
 
 
 def _problems(generator: torch.Generator, dtype: torch.dtype) -> self_check.Problems:
-    """Rows of which a Triton program takes several, one, or one tile by tile."""
+    """Rows so short that a Triton program takes several, longer rows, and rows that it reads tile by tile."""
     from . import triton
 
     alpha = torch.tensor(self_check.ALPHAS).view(-1, 1, 1)
@@ -160,7 +160,7 @@ class Entmax(torch.autograd.Function):
 def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None]:
     weights, alpha = ctx.saved_tensors
     arguments = weights, alpha, grad, ctx.dim, ctx.needs_input_grad[1]
-    if torch.is_grad_enabled() or transformed():  # torch itself differentiates the plain formula again
+    if torch.is_grad_enabled() or transformed():  # for a second derivative, torch uses the plain formula
         return reference.entmax_backward(*arguments)
     if ctx.implementation is not None and is_eager(weights, alpha, grad):
         return ctx.implementation.entmax_backward(*arguments)

@@ -3,8 +3,8 @@
 A kernel reads memory, which traced, fake, meta and batched tensors do not have. Plain tensors skip the
 operators, whose dispatch in Python would take longer than a small kernel (:func:`is_eager`).
 
-Kernels without a second derivative say so. torch's ``once_differentiable`` does not where the incoming
-gradient needs none, as that of a scalar loss: a gradient penalty would silently lose the function's part.
+Kernels without a second derivative raise an error for it. torch's ``once_differentiable`` does not if the
+incoming gradient needs none itself, as for a scalar loss: a gradient penalty would silently lose a term.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def exporting_to_onnx() -> bool:
 
 
 def constant_in_graphs(function: Callable) -> Callable:
-    """Decorator: torch.compile calls the function once, and takes its result for a constant.
+    """Decorator: torch.compile calls the function once and treats its result as a constant.
 
-    That of torch.compiler, ``assume_constant_result``, imports the compiler, which takes seconds.
+    ``torch.compiler.assume_constant_result`` does so, too, but imports the compiler, which takes seconds.
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
@@ -57,7 +57,7 @@ def constant_in_graphs(function: Callable) -> Callable:
 def define_operator(
     schema: str, compute: Callable, fake: Callable, gradient: tuple[Callable, Callable]
 ) -> Callable[..., Any]:
-    """Register an operator, and return it; what it computes with may depend on the device.
+    """Register an operator and return it; ``compute`` may choose its implementation by device.
 
     Under ``torch.vmap`` it is called once for each entry of the batch.
 
@@ -91,8 +91,8 @@ def _vmap(operator: Callable, info: Any, in_dims: tuple, *values: Any) -> tuple:
 def _autograd_kernel(operator: Any, setup_context: Callable, backward: Callable) -> Callable:
     """What :func:`torch.library.register_autograd` registers, but also for the transforms of ``torch.func``.
 
-    These call it with tensors of a single level, as they call the kernels of torch's own operators; what an
-    ``autograd.Function`` does with all levels at once must not happen again.
+    The transforms call the kernel with tensors of one level at a time, as they call the kernels of torch's
+    own operators; a plain ``autograd.Function`` would handle all levels again in each of these calls.
     """
 
     def below(keyset: Any, *arguments: Any) -> Any:
@@ -114,7 +114,7 @@ def _autograd_kernel(operator: Any, setup_context: Callable, backward: Callable)
 
     def kernel(keyset: Any, *arguments: Any) -> Any:
         learning = torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments)
-        if learning or forward_ad._current_level >= 0:  # which refuses to differentiate in forward mode
+        if learning or forward_ad._current_level >= 0:  # Differentiable raises an error in forward mode
             with enable_single_level_autograd_function():
                 return Differentiable.apply(*arguments, keyset)  # type: ignore[attr-defined]
         return below(keyset, *arguments)
@@ -123,7 +123,7 @@ def _autograd_kernel(operator: Any, setup_context: Callable, backward: Callable)
 
 
 def once(error: str) -> tuple[Callable, Callable]:
-    """The ``gradient`` of an operator that computes gradients: a RuntimeError with this message."""
+    """The ``gradient`` of an operator that computes gradients: it raises a RuntimeError with this message."""
 
     def backward(ctx: Any, *grads: Any) -> tuple:
         raise RuntimeError(error)

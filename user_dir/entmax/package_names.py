@@ -1,7 +1,7 @@
 """The names of the entmax package (https://github.com/deep-spin/entmax), computed by our kernels.
 
 Arguments and shapes are those of the package; ``k``, ``n_iter`` and ``ensure_sum_one``, which steer its
-solvers, have no effect; α is at least 1. A loss of a target that is ignored is 0, and ``elementwise_mean``
+solvers, have no effect; α is at least 1. The loss of an ignored target is 0, and ``elementwise_mean``
 averages over the others.
 """
 

@@ -64,8 +64,8 @@ def entmax_forward(scores: Tensor, alpha: Tensor, dim: int = -1) -> Tensor:
 def _by_newton(z: Tensor, eps: Tensor, dim: int) -> Tensor:
     """λ by Newton's method on ‖u‖ = 1 with u = [1 + ε(z − λ)]₊, for 0 < ε ≤ 1.
 
-    ‖u‖ = (Σ u^(1/ε))^ε is a norm, hence convex in λ, and decreasing. Starting from λ = max z = 0, where it is
-    at least 1, no step overshoots the root, so no bracket is needed.
+    ‖u‖ = (Σ u^(1/ε))^ε is a norm, hence convex in λ, and decreasing. Starting from λ = max z = 0, where
+    ‖u‖ ≥ 1, no step overshoots the root, so no bracket is needed.
     """
     resolution = 1e-15 if z.dtype == torch.float64 else 5e-7
     lam = torch.zeros_like(z.amax(dim, keepdim=True))
@@ -172,7 +172,7 @@ class LossSettings(NamedTuple):
 
 
 def new_loss_results(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What a kernel fills in place of these functions: losses, support, and (max z, λ, Σ p) by row."""
+    """Empty results for a kernel to fill: losses, sizes of the support, and (max z, λ, Σ p), by row."""
     rows = scores.size(0)
     return scores.new_empty(rows), torch.empty_like(target), scores.new_empty(rows, 3)
 
@@ -215,7 +215,7 @@ def loss_backward(
 
 
 def gradient_of_scores(weights: Tensor, target: Tensor, settings: LossSettings, grad: Tensor) -> Tensor:
-    """grad · (p − (1 − s) e_y − s/n) from the weights p, in which it can be differentiated."""
+    """grad · (p − (1 − s) e_y − s/n) from the weights p, differentiable in p."""
     _, label_smoothing, ignore_index = settings
     ignored = target == ignore_index
     empty = (weights == 0).all(-1)

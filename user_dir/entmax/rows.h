@@ -1,4 +1,4 @@
-// What the kernels of long rows share: the greatest score of a row, and a cheap lower bound of its λ.
+// Shared by kernels that read a row at a time: the greatest score of a row, and a cheap lower bound of its λ.
 
 #pragma once
 
@@ -9,7 +9,7 @@ namespace entmax {
 // About as many numbers as are worth waking a thread for.
 constexpr int64_t grain = 16384;
 
-// The greatest of a row, or NaN if there is one in it.
+// The greatest number of a row, or NaN if one of its numbers is NaN.
 template <typename T>
 inline T greatest(const T* row, int64_t n) {
   constexpr int lanes = Simd<T>::lanes;
@@ -32,8 +32,8 @@ inline T greatest(const T* row, int64_t n) {
   return broken > 0 ? std::numeric_limits<T>::quiet_NaN() : top;
 }
 
-// A λ from the left of the root, for scores of which the greatest is 0: two steps of Newton's method for an α at
-// which they cost no more than a pass over memory. λ falls as α grows, so that of sparsemax is below all up to 2.
+// A lower bound of λ, for scores of which the greatest is 0: two steps of Newton's method for α = 1.5, or for α = 2 if
+// the row's α is greater, where steps cost no more than a pass over memory. It is a bound because λ falls as α grows.
 template <typename T>
 inline T cheap_lambda(const T* z, int64_t n, T eps) {
   constexpr int lanes = Simd<T>::lanes;

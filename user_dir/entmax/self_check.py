@@ -1,4 +1,4 @@
-"""Compares GPU kernels with plain torch: a GPU or compiler new to them can make their numbers wrong."""
+"""Compares GPU kernels with plain torch, because on a new GPU or compiler their results may be wrong."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from torch import Tensor
 ALPHAS = (1.0, 1.25, 1.5, 2.0)  # each branch of the kernels, and both ends of the usual range
 # The largest error as a share of the largest entry.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-# A kernel and the same in plain torch, functions to tuples of tensors; and what both take, on the CPU.
+# A kernel and the same in plain torch, both functions to several tensors; and their inputs, on the CPU.
 Problems = Iterator[tuple[Callable, Callable, list[Tensor]]]
 logger = logging.getLogger(__name__)
 _verdicts: dict[tuple, bool] = {}
 
 
 def passes(name: str, problems: Callable[..., Problems], device: torch.device, *kind: Any) -> bool | None:
-    """Whether a kernel computes what plain torch does, found out once per process for each kind of call.
+    """Whether a kernel computes what plain torch does, checked once per process for each kind of call.
 
-    ``kind`` is the dtype, and what else the problems depend on. None while a CUDA graph is captured, which
-    cannot wait. A thread of its own has autograd, autocast and hooks in their initial states.
+    ``kind`` is the dtype, and what else the problems depend on. None if this is unchecked while a CUDA graph
+    is captured. The check runs in a new thread, with autograd, autocast and hooks in their initial states.
     """
     key = (name, device, *kind)
     if key not in _verdicts:
@@ -41,7 +41,7 @@ def _fault(problems: Callable, device: torch.device, dtype: torch.dtype, *kind: 
     try:
         for kernel, plain, inputs in problems(torch.Generator().manual_seed(1), dtype, *kind):
             inputs = [tensor.to(dtype) for tensor in inputs]
-            _results(kernel, inputs, device, dtype)  # later launches go another way than the first
+            _results(kernel, inputs, device, dtype)  # the first launch takes another path than later ones
             results = _results(kernel, inputs, device, dtype), _results(plain, inputs, "cpu", torch.float64)
             for number, (actual, exact) in enumerate(zip(*results)):
                 error = float((actual.cpu() - exact).abs().max() / exact.abs().max())

@@ -177,7 +177,7 @@ def _scores_at(scores, columns, n, DTYPE: tl.constexpr):
 
 @triton.jit
 def _threshold(scores, n, top, eps, moving, TILE: tl.constexpr, DTYPE: tl.constexpr):
-    """λ of one row relative to its maximum ``top``, for ε > 0; where it starts unless ``moving``."""
+    """λ of one row relative to its maximum ``top``, for ε > 0; its starting value unless ``moving``."""
     columns = tl.arange(0, TILE)[None, :]
     width = first_width(n, eps)
     low = tl.zeros([1], DTYPE)

@@ -40,7 +40,7 @@ def solve(z, n, eps, ROWS: tl.constexpr, HASTY: tl.constexpr, COARSE: tl.constex
 
 @triton.jit
 def solve_below_zero(z, n, eps, ROWS: tl.constexpr, HASTY: tl.constexpr, COARSE: tl.constexpr):
-    """The same for rows whose maximum is 0, for ε > 0 and without normalising the weights."""
+    """:func:`solve` for rows whose maximum is 0 and ε > 0; the weights are not normalised."""
     if COARSE:  # a condition of its own: float64 does not compile with the fast logarithm
         if has_curvature(eps):
             p, lam = _solve_by_halley(z, n, eps, ROWS)
@@ -85,7 +85,7 @@ def _solve_by_newton(z, n, eps, ROWS: tl.constexpr, HASTY: tl.constexpr, COARSE:
 
 @triton.jit
 def _solve_by_halley(z, n, eps, ROWS: tl.constexpr):
-    """The same for 16-bit precision and an ε with :func:`has_curvature`, in fewer evaluations."""
+    """As :func:`_solve_by_newton` in fewer steps, for 16-bit precision and ε with :func:`has_curvature`."""
     last = greatest_lam(n, eps)
     lam = tl.zeros([ROWS], z.dtype)
     step = lam
@@ -133,7 +133,7 @@ def first_width(n, eps):
 
 @triton.jit
 def greatest_lam(n, eps):
-    """The end of λ's bracket relative to the maximum, (1 − n^−ε)/ε: that of n equal scores."""
+    """The end of λ's bracket relative to the maximum, (1 − n^−ε)/ε: the λ of n equal scores."""
     return (1.0 - tl.exp2(-eps * tl.log2(n.to(eps.dtype)))) / eps
 
 

@@ -8,7 +8,7 @@ launches once and repeats them in one call, but always for tensors of the same s
 - the first batch of a shape is computed on these as usual, then recorded, and later ones are replayed
   (:mod:`.recorder`).
 
-:mod:`.training` decides whether a training gets graphs, and replays its updates. What a graph would get wrong
-is not recorded, with the reason in the log. Everything else, from clipping to checkpoints, is fairseq's.
-Without a GPU, everything but the recording can be run, and is tested.
+:mod:`.training` decides whether a training gets graphs, and replays its updates. Updates that a graph would
+get wrong are not recorded; the log gives the reason. Everything else, from clipping to checkpoints, is
+fairseq's. Without a GPU, everything but the recording can be run, and is tested.
 """

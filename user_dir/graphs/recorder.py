@@ -13,7 +13,7 @@ from torch import Tensor
 class Recorder:
     """Records functions without arguments; all recordings share their memory.
 
-    What a function returns is overwritten by the next replay of any. On a CPU a recording is the function.
+    The next replay of any recording overwrites a function's result. On a CPU a recording is the function.
     """
 
     def __init__(self, device: torch.device):
@@ -21,10 +21,10 @@ class Recorder:
         self.pool = None if self.stream is None else torch.cuda.graph_pool_handle()
 
     def run(self, function: Callable[[], Any]) -> Any:
-        """Call a function where it will be recorded: libraries and autograd remember the stream.
+        """Call a function on the stream that will record it, because libraries and autograd remember streams.
 
         A function must have been run before it is recorded, so that its kernels are compiled and loaded, and
-        that constants, and the work space of libraries, do not lie in the memory of recordings.
+        constants and the work space of libraries are not allocated in the memory of recordings.
         """
         if self.stream is None:
             return function()
@@ -36,11 +36,11 @@ class Recorder:
         return result
 
     def record(self, function: Callable[[], Any]) -> Callable[[], Any]:
-        """A function that replays on the current stream what ``function`` would do, which is not done now.
+        """Record ``function`` without executing it; returns a function that replays it on the current stream.
 
         Raises:
-            RuntimeError: what it does cannot be recorded, or there is too little memory. Go on with another
-                recorder then, without the recordings of this one.
+            RuntimeError: ``function`` cannot be recorded, or memory ran out. Neither this recorder nor its
+                recordings can be used then.
         """
         if self.stream is None:
             return function
@@ -66,9 +66,9 @@ class Recorder:
         return replay
 
     def _end_failed_capture(self, random: Tensor) -> None:
-        """Let torch draw and free again: it stays in the middle of a capture that could not be ended."""
+        """Let torch draw random numbers and free memory again after a capture that could not be ended."""
         device = self.stream.device.index
         torch.cuda.default_generators[device].graphsafe_set_state(torch.Generator(f"cuda:{device}"))
         torch.cuda.set_rng_state(random, device)
-        with contextlib.suppress(RuntimeError):  # of a capture that could be ended
+        with contextlib.suppress(RuntimeError):  # raised if the capture could be ended
             torch._C._cuda_endAllocateToPool(device, self.pool)

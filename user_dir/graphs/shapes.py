@@ -8,11 +8,11 @@ import numpy as np
 from torch import Tensor
 
 MOST_PADDING = 0.1
-"""The largest share of tokens that shapes may add to those of the batches."""
+"""The most padding that shapes may add, as a share of the batches' tokens."""
 MOST_SHAPES = 64
 """Bounds the time that captures take, and the memory of graphs, which is some MiB for each."""
 
-SIDES = {"src_tokens": 1, "prev_output_tokens": -1, "target": -1}  # the side, in a Shape, of what is padded
+SIDES = {"src_tokens": 1, "prev_output_tokens": -1, "target": -1}  # the index of their length in a Shape
 INPUTS = {"src_tokens", "src_lengths", "prev_output_tokens"}
 BATCH = {"id", "nsentences", "ntokens", "net_input", "target"}
 
@@ -32,9 +32,9 @@ def shapes_of(dataset, batches: Iterable[Sequence[int]]) -> list[Shape]:
 def choose(batches: np.ndarray, most: int = MOST_SHAPES) -> list[Shape]:
     """Shapes for batches (N, 1 + sides), each of rows and lengths, smallest first.
 
-    All batches begin in one box, whose largest sizes are its shape. The cut of a box that saves most padding
-    is made, until padding adds at most MOST_PADDING to the tokens or there are ``most`` boxes. Boxes that
-    then pad most are left out until it does; their batches fit a larger shape, or none.
+    All batches begin in one box, whose largest sizes are its shape. The cut that saves most padding is made,
+    again and again, until padding adds at most MOST_PADDING to the tokens or there are ``most`` boxes. If it
+    still adds more, the boxes with most padding are dropped; their batches get a larger shape, or none.
     """
     batches, counts = np.unique(batches, axis=0, return_counts=True)
     allowed = MOST_PADDING * (counts * tokens(batches)).sum()
@@ -52,7 +52,7 @@ def choose(batches: np.ndarray, most: int = MOST_SHAPES) -> list[Shape]:
 
 
 def fitting(shapes: Iterable[Shape], batch: Shape, padding: float = 1.0) -> Shape | None:
-    """The smallest shape that a batch fits; none if there is none that adds at most ``padding`` to it."""
+    """The smallest shape that a batch fits; None if none fits, or it adds more than the share ``padding``."""
     fits = (shape for shape in shapes if len(shape) == len(batch) and all(map(int.__ge__, shape, batch)))
     best = min(fits, key=_size, default=None)
     return None if best is None or _size(best) > (1 + padding) * _size(batch) else best
@@ -75,7 +75,7 @@ class Box:
         corner = batches.max(0)
         self.shape: Shape = tuple(corner.tolist())
         self.padding = int((counts * (tokens(corner) - tokens(batches))).sum())
-        self.saved, self.below = 0, np.zeros(len(batches), dtype=bool)  # by the best cut, and what is below
+        self.saved, self.below = 0, np.zeros(len(batches), dtype=bool)  # by the best cut; batches below it
         for side in range(batches.shape[1]):
             self._cut(side)
 
@@ -97,7 +97,7 @@ class Box:
 
 
 def unknown_entry(sample: dict) -> str | None:
-    """Why a batch cannot be padded here; None if it can: if it holds tokens and their numbers alone."""
+    """Why a batch cannot be padded here; None if it can, because it holds only tokens, lengths and counts."""
     unknown = [name for name in sample if name not in BATCH]
     unknown += [name for name in sample["net_input"] if name not in INPUTS]
     return f"a batch holds {unknown[0]}" if unknown else None
@@ -118,11 +118,11 @@ class StaticBatch:
     padding, so that they have no weight in the loss.
 
     Args:
-        sample: a batch that holds what later ones do.
+        sample: a batch with the same entries as later ones.
         shape: rows and lengths.
         pad: the index of padding.
         eos: the index of ``</s>``.
-        left: names of what is padded on the left.
+        left: names of the tokens that are padded on the left.
     """
 
     def __init__(self, sample: dict, shape: Shape, pad: int, eos: int, left: frozenset[str]):
@@ -137,7 +137,7 @@ class StaticBatch:
         self.sample = {"net_input": inputs, "target": self.tokens["target"], "ntokens": 0, "nsentences": 0}
 
     def fill(self, sample: dict) -> None:
-        """Copy a batch that fits, and pad it; nothing waits for the device."""
+        """Copy a batch that fits, and pad it, without waiting for the device."""
         for name, tokens in _padded(sample).items():
             (rows, length), place = tokens.shape, self.tokens[name]
             on_left = name in self.left

@@ -40,10 +40,10 @@ HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backwa
 
 
 def training_graphs(trainer, iterator) -> TrainingGraphs | None:
-    """The graphs of a training of fairseq's on the batches of an iterator; None if it is to have none.
+    """The graphs of a training of fairseq's on the batches of an iterator; None if it gets none.
 
     Raises:
-        UserError: the setting is unknown, or on while graphs are impossible.
+        UserError: ``--cuda-graphs`` is unknown, or ``on`` although graphs are impossible.
     """
     if not isinstance(trainer.get_model(), SparseHeads):
         return None
@@ -79,7 +79,7 @@ def _why_not_in(trainer) -> str | None:
 
 
 def why_never(model: nn.Module, criterion: nn.Module) -> str | None:
-    """Why no graph of a model and its criterion can be recorded, or would be right; None if one can."""
+    """Why no correct graph of a model and its criterion can be recorded; None if one can."""
     if type(criterion) not in CRITERIONS:
         return f"the criterion is a {type(criterion).__name__}"
     if getattr(criterion, "report_accuracy", False):
@@ -105,7 +105,7 @@ def _why_not_with(module: nn.Module) -> Iterator[str]:
 
 
 def why_not_now(model: nn.Module) -> str | None:
-    """Why a graph of the present update cannot be recorded, or would be wrong in a later one."""
+    """Why a graph of this update cannot be recorded, or would be wrong in later ones; None if not."""
     alphas = [module for module in model.modules() if isinstance(module, (Alpha, OutputNormalizer))]
     if alphas and next(model.parameters()).is_cuda and not has_native("cuda"):
         return "without a Triton kernel, α-entmax waits for the device"
@@ -116,11 +116,11 @@ def why_not_now(model: nn.Module) -> str | None:
     return None
 
 
-# ---------------------------------------------------------------------------- what stands around fairseq's
+# ---------------------------------------------------------------------------- what wraps fairseq's methods
 
 
 def get_train_iterator(get: Callable, trainer, *args, **kwargs):
-    """The batches of fairseq's trainer, which are remembered: there will be graphs for their shapes."""
+    """The batches of fairseq's trainer; they are remembered, because graphs are made for their shapes."""
     trainer.train_iterator = get(trainer, *args, **kwargs)
     return trainer.train_iterator
 
@@ -140,7 +140,7 @@ def train_step(step: Callable, trainer, samples, raise_oom: bool = False):
 
 
 def valid_step(step: Callable, trainer, sample, raise_oom: bool = False):
-    """Validation by fairseq's trainer, which does it again, with ``raise_oom``, when memory ran out."""
+    """Validate by fairseq's trainer; its retry with ``raise_oom``, after memory ran out, has no graphs."""
     if raise_oom and getattr(trainer, "graphs", None) is not None:
         trainer.graphs.release("memory ran out in validation")
     return step(trainer, sample, raise_oom)
@@ -174,7 +174,7 @@ class Gradients:
         self.places: dict[nn.Parameter, Tensor] = {}
 
     def restore(self) -> bool:
-        """Put every gradient in its place, None as 0; whether all were None, as when an update begins."""
+        """Put every gradient in its place, None as 0. Returns whether all were None, as in a new update."""
         none = [parameter for parameter in self.places if parameter.grad is None]
         if none:
             torch._foreach_zero_([self.places[parameter] for parameter in none])
@@ -185,7 +185,7 @@ class Gradients:
         return len(none) == len(self.places)
 
     def adopt(self, parameters: Iterable[nn.Parameter]) -> bool:
-        """Give a place to gradients that have none; whether there were any."""
+        """Give a place to each gradient that has none. Returns whether there were any."""
         new = [p for p in parameters if p.grad is not None and p not in self.places]
         for parameter in new:
             self.places[parameter] = torch.empty_like(parameter).copy_(parameter.grad)
@@ -224,7 +224,7 @@ class TrainingGraphs:
         logger.info("training with %s for batches of %d shapes, the largest %s", how, len(shapes), shapes[-1])
 
     def begin_update(self, batches: int) -> None:
-        """Called before the first of so many batches."""
+        """Called before the first batch of an update of ``batches`` batches."""
         self.left, self.batches, self.replayed = batches, batches, 0
         self.now = None if self.stopped else why_not_now(self.model)
         if self.now is not None:
@@ -236,11 +236,11 @@ class TrainingGraphs:
         metrics.log_scalar("graphs", len(self.replays), 0, priority=851)
 
     def step(self, plain: Callable[[], tuple], sample: dict, optimizer, update: int) -> tuple:
-        """What the task's training step returns, and the gradients it adds up; ``plain()`` is the task's."""
+        """Do what the task's training step, ``plain()``, does: add up gradients, and return its results."""
         if self.stopped:
             return plain()
         self.left -= 1
-        shape = self._shape(sample) if self.left >= 0 else None  # fairseq repeats an update that failed
+        shape = self._shape(sample) if self.left >= 0 else None  # below 0, fairseq repeats a failed update
         compute = plain if shape is None else lambda: self._on_buffers(shape, sample, optimizer, update)
         alone = self.gradients.restore()
         try:
@@ -248,7 +248,7 @@ class TrainingGraphs:
         except torch.cuda.OutOfMemoryError:
             if not alone or not self.buffers:
                 raise  # fairseq leaves out the batch
-        # Not above, where the exception keeps what was computed.
+        # Not in the except clause, where the exception keeps the computed tensors alive.
         self.release("memory ran out in training")
         for parameter in self.parameters:
             parameter.grad = None
@@ -263,7 +263,7 @@ class TrainingGraphs:
         logger.warning("going on without CUDA graphs: %s", reason)
 
     def _adopted(self, result: tuple) -> tuple:
-        """The result of a batch, when its gradients have their places; graphs without these are dropped."""
+        """The result of a batch, its gradients in their places; graphs recorded without these are dropped."""
         if self.gradients.adopt(self.parameters):
             self._forget()
         return result
@@ -299,14 +299,14 @@ class TrainingGraphs:
         return loss.detach(), logged
 
     def _returned(self, loss: Tensor, logged: dict[str, Any], sample: dict) -> tuple:
-        """Copies, which the next replay does not overwrite, with the numbers of the batch before padding."""
+        """Copies of the results, safe from the next replay, with the counts of the batch before padding."""
         logged = {name: x.clone() if isinstance(x, Tensor) else x for name, x in logged.items()}
         words, sentences = sample["ntokens"], sample["target"].size(0)
         size = sentences if self.criterion.sentence_avg else words
         return loss.clone(), size, {**logged, "ntokens": words, "nsentences": sentences, "sample_size": size}
 
     def _record(self, shape: Shape, batch: StaticBatch) -> None:
-        """Record what was computed, and adopt its gradients before."""
+        """Adopt the gradients of what was just computed, then record it."""
         if self.gradients.adopt(self.parameters):
             self._forget()
         if self.device.type == "cuda":
@@ -317,7 +317,7 @@ class TrainingGraphs:
             reason = f"recording failed: {one_line(error)[:300]}"
             if self.strict:
                 raise UserError(f"--cuda-graphs on: {reason}; use auto or off") from None
-            self.release(reason)  # all: they draw from a generator that is not torch's any more
+            self.release(reason)  # all graphs: torch has replaced the random generator that they use
 
     def _forget(self) -> None:
         """Drop all graphs and their memory."""

@@ -1,4 +1,4 @@
-"""Word alignments that are trained: a loss that is finite where a link has no weight."""
+"""Training with word alignments: a loss that is finite where a link has no weight."""
 
 import math
 
@@ -36,11 +36,11 @@ def forward(inner, self, model, sample, reduce=True):
 
 @around(Criterion, "compute_alignment_loss")
 def compute_alignment_loss(inner, self, sample, net_output):
-    """Σ w ℓ of the links, of weights w, where ℓ = −log mean exp(−L) with the α-entmax loss L of each head.
+    """Σ w ℓ over the links with weights w, where ℓ = −log mean exp(−L) and L is the α-entmax loss of a head.
 
-    At α = 1 this is fairseq's loss, −log of the heads' mean weight. That is ∞ where no head has weight, and
-    no loss of weights could give it any, since they do not depend on scores outside of their support. The
-    gradient of L is p − 1 at the link, also where p = 0 (Peters et al. 2019, equation 8).
+    At α = 1 this is fairseq's loss, −log of the heads' mean weight. For sparse weights, fairseq's loss is ∞
+    where no head has weight, and without a gradient there, since weights do not depend on scores outside of
+    their support. The gradient of L is p − 1 at the link, also where p = 0 (Peters et al. 2019, equation 8).
     """
     if self.attended is None or not len(sample["alignments"]):
         return inner(self, sample, net_output)
@@ -51,7 +51,7 @@ def compute_alignment_loss(inner, self, sample, net_output):
 
 
 def link_losses(inputs: AttentionInputs, target: Tensor, source: Tensor) -> Tensor:
-    """The α-entmax loss of links of positions (N,) for each head: (H, N), differentiable in the scores."""
+    """The α-entmax losses (H, N) of N links between positions (N,), by head; differentiable in the scores."""
     scores, _ = scores_and_values(inputs)
     scores = scores.transpose(0, 1).flatten(1, 2)[:, target]  # (H, N, S)
     alphas = torch.as_tensor(inputs.alpha, dtype=torch.float64).flatten().expand(len(scores)).tolist()

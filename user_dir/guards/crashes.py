@@ -12,7 +12,7 @@ LONGEST = 400  # characters of a message that are shown
 
 
 def install() -> None:
-    """Stand around what Python does with an exception that nobody catches; hydra leaves it to that, too."""
+    """Wrap Python's hook for uncaught exceptions, and let hydra leave its exceptions to the hook, too."""
     inner = sys.excepthook
     sys.excepthook = lambda kind, error, trace: report(inner, error)
     if "fairseq_cli.hydra_train" in sys.modules:
@@ -28,7 +28,7 @@ def report(inner, error: BaseException) -> None:
         inner(type(error), error, error.__traceback__)
         return
     steps += [frame.name for frame in frames if frame.name in STEPS]
-    words = str(error) or frames[-1].line  # of an assertion without words, what it asserts
+    words = str(error) or frames[-1].line  # an assertion without a message: its code
     if "Traceback (most recent call last)" in words:  # of another process
         words = words.strip().splitlines()[-1]
     line = f"{steps[-1].strip('_').replace('_', ' ')}: {type(error).__name__}: {' '.join(words.split())}"

@@ -1,6 +1,6 @@
-"""fairseq's batches: every sentence is in one, in each epoch once, also in a training that is resumed.
+"""fairseq's batches: each epoch has every sentence exactly once, also in a training that is resumed.
 
-All versions from 0.12.2 on are affected by each.
+Every fault repaired here is in all versions from 0.12.2 on.
 """
 
 import logging
@@ -40,10 +40,10 @@ def batch_by_size(batch, indices, *args, **kwargs):
 
 @around(FairseqTask, "get_batch_iterator")
 def get_batch_iterator(get, self, dataset, *args, epoch=1, **kwargs):
-    """Make batches that are kept for all epochs as in epoch 1, which an uninterrupted training does.
+    """Where batches are kept for all epochs, make them as in epoch 1, as in an uninterrupted training.
 
     fairseq makes them once per process, seeded by ``--seed`` plus the epoch in which the process starts: a
-    training resumed in epoch 2 has other batches than those whose first part it has already seen.
+    training resumed in epoch 2 would finish that epoch with other batches than before.
     """
     fresh = kwargs.get("disable_iterator_cache") or kwargs.get("update_epoch_batch_itr")
     known = fresh or dataset in self.dataset_to_epoch_iter
@@ -60,22 +60,22 @@ def make_iterator(make, self, *args, **kwargs):
     """Let each epoch begin with new workers, which copy the dataset as it is then.
 
     fairseq-fixed 0.12.3.1 keeps the processes of ``--num-workers`` (1 by default), and with them their copies
-    of the dataset, whose epoch nobody tells them: masks and the segmentations of BPE dropout stay the same.
+    of the dataset, which never learn the new epoch: masks and the segmentations of BPE dropout stay the same.
     """
     make(self, *args, **kwargs)
     self.persistent_workers = False
 
 
 # ----------------------------------------------------------------------------------- long sentences
-# What is longer than the model's limit ends validation and translation with a traceback, of a training only
-# at its first validation; a warning about training data names neither the split nor the limit.
+# A sentence above the model's limit ends validation and translation with a traceback, and a training only
+# at its first validation; fairseq's warning about training data names neither the split nor the limit.
 
 
 @around(FairseqTask, "filter_indices_by_size")
 def filter_indices_by_size(
     _, self, indices, dataset, max_positions=None, ignore_invalid_inputs=False
 ) -> np.ndarray:
-    """Leave out what training may leave out, with a warning; name split, lines and limit of all else."""
+    """Leave out overlong sentences with a warning if allowed, else raise; name split, lines and limit."""
     kept, left_out = dataset.filter_indices_by_size(indices, max_positions)
     if len(left_out):
         both = isinstance(max_positions, (tuple, list))
@@ -117,14 +117,14 @@ def check_and_load_checkpoint(load, cfg, trainer, **iterator):
 
 
 def check_metric(name: str, trainer: Trainer, iterator: EpochBatchIterator) -> None:
-    """Raise UserError unless validation computes the metric: fairseq misses it after the first epoch."""
+    """Raise UserError unless validation computes the metric: fairseq notices only after the first epoch."""
     task, batches = trainer.task, getattr(iterator, "frozen_batches", ())
-    if hasattr(task, "post_validate") or not len(batches):  # which may add others
+    if hasattr(task, "post_validate") or not len(batches):  # post_validate may add metrics
         return
     sample = trainer._prepare_sample(iterator.collate_fn([iterator.dataset[batches[0][0]]]))[0]
     with torch.no_grad(), metrics.aggregate(new_root=True) as computed:
         logged = task.valid_step(sample, trainer.model.eval(), trainer.criterion.eval())[2]
-        # What has no value of 0 is always there: BLEU is not, where no word is right.
+        # Zeros become 1, because a metric may be missing at 0, such as BLEU where no word is right.
         task.reduce_metrics([{key: value or 1 for key, value in logged.items()}], trainer.get_criterion())
     names = [key for key in computed if not key.startswith("_")]
     if name not in names:

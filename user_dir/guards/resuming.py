@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 # --------------------------------------------------------------------- reading without running code
 
 NEEDLESS = {"bert", "encoder_embed_path", "decoder_embed_path"}
-"""Settings whose files a model was begun with; where it is read from a checkpoint, they may be gone."""
+"""Settings that name files which initialised a model; reading a checkpoint does not need these files."""
 
 
 class _TorchThatChecks:
@@ -48,7 +48,7 @@ class _TorchThatChecks:
 
 
 def install() -> None:
-    """Let fairseq read checkpoints by our reader; its own refuses those with numbers of numpy."""
+    """Let fairseq read checkpoints with our reader; its own refuses checkpoints with NumPy scalars."""
     checkpoint_utils.torch = _TorchThatChecks()
 
 
@@ -162,7 +162,7 @@ def resume(load, self, *args, **kwargs):
     try:
         with _comparing(lambda state, path: require_same(state, path, self.vocabulary)):
             return load(self, *args, **kwargs)
-    except (AssertionError, KeyError) as error:  # of another scheduler it is KeyError: 'best'
+    except (AssertionError, KeyError) as error:  # another scheduler: KeyError 'best'
         raise UserError(
             f"cannot resume {args[0]} with another optimizer, lr_scheduler or criterion; keep them, or add "
             f"--reset-optimizer --reset-lr-scheduler ({type(error).__name__}: {one_line(error)})"
@@ -178,7 +178,7 @@ PATIENCE = "patience"
 @around(Trainer, "save_checkpoint")
 def save_with_patience(save, self, filename, extra_state):
     """Save what ``--patience`` counts, which fairseq keeps in attributes of a function."""
-    if isinstance(sys.exc_info()[1], UserError):  # of which fairseq would write a crash.pt
+    if isinstance(sys.exc_info()[1], UserError):  # for which fairseq would write a crash.pt
         return None
     for function in _counters():
         if hasattr(function, "best"):
@@ -192,14 +192,14 @@ def save_with_patience(save, self, filename, extra_state):
 def load_unless_finished(load, cfg, trainer, **iterator):
     """Go on counting for ``--patience``; end a run that has stopped early, or has made all its updates.
 
-    fairseq counts the updates only after one more.
+    fairseq itself compares updates with ``--max-update`` only after one more update.
     """
     restored = load(cfg, trainer, **iterator)
     updates, limit = trainer.get_num_updates(), trainer.cfg.optimization.max_update
     if limit and limit <= updates:
         _end(f"{updates} updates are done and --max-update is {limit}")
     state = (restored[0] or {}).get(PATIENCE)
-    forgets = updates == 0 or cfg.reset_optimizer or cfg.reset_meters  # its best value, too
+    forgets = updates == 0 or cfg.reset_optimizer or cfg.reset_meters  # as fairseq forgets its best value
     if state and not forgets and state["metric"] == cfg.best_checkpoint_metric:
         for function in _counters():
             function.best, function.num_runs = state["best"], state["validations"]
@@ -249,7 +249,7 @@ def load_or_resume(load, cfg, trainer, **iterator):
 
 
 def _beginning(settings) -> dict:
-    """How a command begins a training, unless it resumes one: file and resets; nothing for the defaults."""
+    """How a command begins a training, unless it resumes one: file and resets; None for each default."""
     file = settings.get("restore_file")
     others = {name: settings.get(name) or None for name in (*RESETS, "finetune_from_model")}
     return {"restore_file": None if file == LAST else file, **others}

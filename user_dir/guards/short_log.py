@@ -60,7 +60,7 @@ class Terminal(logging.Handler):
         return restored
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show what is worth it of a record."""
+        """Show a record in short if it is worth a line."""
         text = record.getMessage()
         if record.levelno >= logging.WARNING:
             text = f"{record.levelname.lower()}: {text}"

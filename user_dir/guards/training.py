@@ -1,6 +1,6 @@
 """fairseq's trainings: their start, their workers and optimizers, validation, losses, and their end.
 
-All versions from 0.12.2 on are affected by each.
+Every fault repaired here is in all versions from 0.12.2 on.
 """
 
 import atexit
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 def parse_args_and_arch(parse, parser, input_args=None, *args, **kwargs):
     """Let ``--bf16`` mean bfloat16 alone; fairseq's parser asks for a TPU as well."""
     parsed = parse(parser, input_args, *args, **kwargs)
-    settings = parsed[0] if isinstance(parsed, tuple) else parsed  # else with the words that are not known
+    settings = parsed[0] if isinstance(parsed, tuple) else parsed  # a tuple with unknown arguments
     if getattr(settings, "bf16", False):
         settings.tpu = "--tpu" in (sys.argv if input_args is None else input_args)
     return parsed
@@ -50,9 +50,9 @@ def parse_args_and_arch(parse, parser, input_args=None, *args, **kwargs):
 
 @around(Trainer, "__init__")
 def keep_whole_settings(begin, self, cfg, task, model, *args, **kwargs):
-    """Write the settings that a model was built with to its checkpoints: fairseq keeps those that were given.
+    """Write all settings that a model was built with to its checkpoints: fairseq keeps only those given.
 
-    They have the defaults of the model, and what it takes over from a pretrained one.
+    These settings include the defaults of the model, and what it takes over from a pretrained one.
     """
     name = cfg.model._name if isinstance(cfg.model, DictConfig) else None
     if name in MODEL_DATACLASS_REGISTRY:
@@ -75,8 +75,8 @@ def launched_workers(ddp_backend: str, cpu: bool) -> dict[str, object]:
     """The ``distributed_training`` settings that join the workers started by ``torchrun``.
 
     fairseq divides by the number of GPUs: without GPUs, each process would train its own model and overwrite
-    the checkpoints of the others. ``ddp_backend`` is the configured one, including fairseq's default, ``cpu``
-    whether a CPU is requested even if there is a GPU. Outside torchrun, or for one process, there are none.
+    the checkpoints of the others. ``ddp_backend`` is the configured one, including fairseq's default; ``cpu``
+    requests a CPU even if there is a GPU. The result is empty outside torchrun, or for one process.
     """
     names = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK")
     if not all(name in os.environ for name in names) or os.environ["WORLD_SIZE"] == "1":
@@ -110,9 +110,9 @@ def call_main(call, cfg: FairseqConfig, main, **kwargs):
 
 @atexit.register
 def end_prefetching(others: Collection[threading.Thread] = (), seconds: float = 30) -> None:
-    """Let each thread that prepares batches, but ``others``, end after its current one, with its workers.
+    """End each thread that prepares batches, except ``others``, and its workers, after the current batch.
 
-    At the end of the process it would abort it.
+    A thread that is still alive when the process ends would abort it.
     """
     for thread in threading.enumerate():
         if isinstance(thread, BackgroundConsumer) and thread not in others:
@@ -124,7 +124,7 @@ def end_prefetching(others: Collection[threading.Thread] = (), seconds: float = 
 
 
 class Closed(CountingIterator):
-    """Batches of fairseq, of which no more are prepared once the loop over them has ended."""
+    """fairseq's batches; once the loop over them has ended, no more are prepared."""
 
     def __iter__(self):
         before = threading.enumerate()
@@ -136,7 +136,7 @@ class Closed(CountingIterator):
 
 @around(progress_bar, "progress_bar")
 def show_progress(show, iterator, *args, **kwargs):
-    """Close what ``--max-valid-steps`` does not read to its end: each validation would keep 61 files open."""
+    """Close iterators that ``--max-valid-steps`` cuts short: each validation would keep 61 files open."""
     if isinstance(iterator, CountingIterator):
         iterator = Closed(iterator, total=len(iterator))
     return show(iterator, *args, **kwargs)
@@ -214,7 +214,7 @@ def score_by_language(inference, self, generator, sample, model):
 
 @around(LabelSmoothedCrossEntropyCriterion, "compute_loss")
 def compute_loss(compute, self, model, net_output, sample, reduce=True):
-    """Compute the loss in parts where it is known to be the sum over rows of scores, on a CPU."""
+    """On a CPU, compute the loss in parts if it is known to be a sum over the rows of the scores."""
     scores = net_output[0]
     on_cpu = scores.device.type == "cpu" and scores.dtype != torch.float16
     if not reduce or self.ignore_prefix_size or not on_cpu or not _is_softmax(model):

@@ -1,6 +1,6 @@
 """fairseq's search: beams that are exhausted, repeated n-grams, and blank lines.
 
-All versions are affected by each unless something else is said.
+Every fault repaired here is in all versions, unless stated otherwise.
 """
 
 import math
@@ -15,7 +15,7 @@ from . import around
 
 # ---------------------------------------------------------------------------------- exhausted beams
 # A model with sparse outputs gives a probability of exactly 0 to most continuations. fairseq never ends a
-# hypothesis with a score of −∞: if fewer hypotheses than the beam size have a probability, or none may end at
+# hypothesis with a score of −∞: if fewer hypotheses than the beam size are possible, or none may end at
 # the maximum length, the search goes on to that length and stops with an AssertionError. Here, the search for
 # a sentence ends as soon as all its unfinished hypotheses have the probability 0. It returns the finished
 # ones, even if they are fewer than the beam; if there are none, the most probable unfinished one, with the
@@ -27,7 +27,7 @@ IMPOSSIBLE = -1e6
 
 @around(BeamSearch, "step")
 def end_exhausted(take_step, self, step: int, lprobs: Tensor, scores: Tensor | None, *others, **options):
-    """As fairseq's, except that if no candidate of a sentence has a probability, all its hypotheses end."""
+    """As fairseq's, but if all candidates of a sentence have the probability 0, all its hypotheses end."""
     totals, tokens, beams = take_step(self, step, lprobs, scores, *others, **options)
     exhausted = totals[:, 0] == -math.inf  # candidates are sorted
     if exhausted.any():
@@ -49,7 +49,7 @@ def end_exhausted(take_step, self, step: int, lprobs: Tensor, scores: Tensor | N
 
 @around(Sampling, "step")
 def end_dead(take_step, self, step: int, lprobs: Tensor, *others):
-    """As fairseq's, except that a hypothesis none of whose continuations has a probability ends."""
+    """As fairseq's, but a hypothesis ends if all its continuations have the probability 0."""
     dead = (lprobs == -math.inf).all(2)
     if dead.any():
         lprobs = lprobs.clone()
@@ -65,8 +65,8 @@ def generate(search, self, *args, **kwargs):
 
 
 def _possible(hypotheses: list[dict]) -> list[dict]:
-    """The hypotheses of a sentence that have a probability; if none has, the best with the score −∞."""
-    # NaN where a hypothesis was continued at −∞
+    """The hypotheses of a sentence with a probability above 0; if there are none, the best with score −∞."""
+    # NaN if a hypothesis was continued from −∞
     sums = [float(hypothesis["positional_scores"].sum()) for hypothesis in hypotheses]
     possible = [hypothesis for hypothesis, total in zip(hypotheses, sums) if total > IMPOSSIBLE / 2]
     if possible or not hypotheses:
@@ -108,7 +108,7 @@ def forbid_repeated(_, self, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size
 
 
 def repeating(tokens: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Which symbols would repeat an n-gram after at least n tokens (R, T): rows, in order, and symbols."""
+    """Rows, in order, and symbols that would repeat an n-gram, after tokens (R, T) with T at least n."""
     seen = tokens.unfold(1, size, 1)  # (R, T − n + 1, n)
     last = tokens[:, tokens.size(1) - size + 1 :]
     rows, places = torch.where((seen[:, :, : size - 1] == last.unsqueeze(1)).all(2))
@@ -122,7 +122,7 @@ def repeating(tokens: Tensor, size: int) -> tuple[Tensor, Tensor]:
 @around(SequenceGenerator, "generate")
 @around(SequenceGeneratorWithAlignment, "generate")
 def leave_blank(search, self, models, sample, **kwargs):
-    """Find an empty translation, with the score 0, of a blank source; not if its beginning is given."""
+    """Give a blank source an empty translation with the score 0, unless its beginning is prescribed."""
     translations = search(self, models, sample, **kwargs)
     source = sample["net_input"].get("src_tokens")
     prescribed = kwargs.get("prefix_tokens") is not None or kwargs.get("constraints") is not None
@@ -134,7 +134,7 @@ def leave_blank(search, self, models, sample, **kwargs):
 
 
 def _blank(hypothesis: dict, end: int) -> dict:
-    """A hypothesis that has only its end, in the form of another."""
+    """A hypothesis that is only its end, with the entries of a given one."""
     tokens, attention = hypothesis["tokens"], hypothesis.get("attention")
     empty = {
         "tokens": tokens.new_tensor([end]),

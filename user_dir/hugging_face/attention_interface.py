@@ -19,7 +19,7 @@ NAME = "alpha_entmax"
 SETTINGS = "alpha_entmax"
 """Key of a model's config: which attention modules have α's, and how they are set."""
 
-# What models hand to an attention function that changes nothing, or that the mask has already.
+# Arguments of attention functions that change nothing here, or that the mask takes into account already.
 _IGNORED = {"cache_position", "is_causal", "num_items_in_batch", "output_attentions", "return_dict"}
 _IGNORED |= {"output_hidden_states", "output_router_logits", "past_key_values", "position_embeddings"}
 _IGNORED |= {"position_ids", "sliding_window", "use_cache"}
@@ -60,7 +60,7 @@ def entmax_attention(
         raise ValueError(f"{kind} has no α: call sparsify(model), or load the model by load_sparsified")
     if key.size(1) != query.size(1):
         key, value = (x.repeat_interleave(query.size(1) // x.size(1), 1) for x in (key, value))
-    if scaling is not None and scaling != query.size(-1) ** -0.5:  # which the kernels take
+    if scaling is not None and scaling != query.size(-1) ** -0.5:  # the kernels' own
         query = query * (scaling * query.size(-1) ** 0.5)
     padding, hidden, causal = None, None, False
     if attention_mask is not None and attention_mask.dim() == 4:
@@ -91,9 +91,9 @@ def entmax_mask(
 ) -> Tensor | None:
     """The mask of :func:`entmax_attention`, true where a key is attended to; arguments are transformers'.
 
-    Where a query is hidden from keys by padding and causality alone, this is the padding (B, S), or None
-    without any, which the fused kernels take; else, for windows, packed sequences or static caches, all pairs
-    (B, 1, T, S).
+    If only padding and causality hide keys from queries, it is the padding mask (B, S), or None without
+    padding, which the fused kernels take; otherwise, for windows, packed sequences or static caches, it has
+    all pairs (B, 1, T, S).
     """
     bidirectional = mask_function is bidirectional_mask_function
     last = q_offset + q_length == kv_length and q_length in (1, kv_length)

@@ -53,7 +53,7 @@ def write_folder(checkpoint: Path, corpus: Corpus, output: Path) -> str:
 
 
 def unsupported_corpus(corpus: Corpus) -> str | None:
-    """What has to be done to text beside sentencepiece; None if nothing."""
+    """Why text of a corpus needs more than sentencepiece; None if it does not."""
     description = corpus.description
     if corpus.pieces.suffix != ".model":
         return "its pieces are not of sentencepiece"
@@ -69,7 +69,7 @@ def converted(model):
     """The model in transformers.
 
     Raises:
-        UserError: the architectures there lack something that it has: other parameters, or other results.
+        UserError: transformers has no architecture with the model's parameters and log-probabilities.
     """
     if exact_type(model) is not AdaptivelySparseTransformerModel:
         raise UserError(f"a {type(model).__name__} cannot be exported to transformers")
@@ -121,7 +121,7 @@ def _settings(model) -> dict[str, Any]:
 
 
 def _fill(exported, model) -> None:
-    """Copy the parameters, whose names are the same in both but for a prefix; and α."""
+    """Copy α and the parameters, whose names in both models are the same except for a prefix."""
     state = {
         f"model.{name}": parameter
         for name, parameter in model.named_parameters()

@@ -15,14 +15,14 @@ class KeysPerQuery(TrainerCallback, ExportableState):
     """Moves the α's of a model that has gone through ``sparsify`` to ``target`` keys per query of each head.
 
     α's move whenever the Trainer logs, so ``logging_steps`` should be about 10. The mean loss of the first
-    100 updates, in which α's stay near 1, is that of the dense model. The constants are those of
+    100 updates, in which α's stay near 1, counts as the dense model's. The constants are those of
     :class:`~user_dir.attention.dial.Dial`.
 
     Args:
         target: keys per query, above 1, mean over the queries of a head.
         max_loss: by what share of the dense model's loss the running loss may exceed it; beyond, α's fall.
 
-    With ``restore_callback_states_from_checkpoint`` a resumed training goes on with the losses that it knew.
+    With ``restore_callback_states_from_checkpoint`` a resumed training goes on with its earlier losses.
     """
 
     def __init__(self, target: float = 2.0, max_loss: float = 0.01):

@@ -57,7 +57,7 @@ ALL_MASK_ATTENTION_FUNCTIONS.register("entmax", eager_mask)
 
 
 class AdaptivelySparseConfig(M2M100Config):
-    """That of M2M100."""
+    """The configuration of M2M100."""
 
     model_type = "adaptively_sparse_transformer"
 

@@ -104,7 +104,7 @@ def _measure(kind: str, weights: Tensor, masks: dict[str, Tensor | None]) -> Ten
 
 
 def _rows(sums: Tensor, alphas: list[float]) -> tuple[list[dict], dict]:
-    """The rows of heads and of their layer, from what :func:`_measure` says of all sequences."""
+    """The rows of heads and of their layer, from the sums of :func:`_measure` for all sequences."""
     count = len(alphas)
     attended, union, pairs, queries, entropies, divergence = sums.split([count, 1, 1, 1, count, 1], 1)
     densities, asked = attended / pairs, queries.sum()

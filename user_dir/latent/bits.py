@@ -46,7 +46,7 @@ def _best_vectors(scores: Tensor, k: int) -> Tensor:
 
     The best vector is [x > 0]; flipping bit i costs |x_i|. The k cheapest sets of flips of the first i bits
     are among those of the first i − 1 bits, each with and without bit i. With the bits in ascending order of
-    cost, bit i is worse than i other single flips and no flip, so only the first k − 1 bits are ever flipped.
+    cost, bit k is no better than k − 1 other single flips and no flip: only the first k − 1 bits are flipped.
     """
     batch, size = scores.shape
     price, order = scores.abs().to(working_dtype(scores.dtype)).sort(dim=1)
@@ -96,7 +96,7 @@ def expected_bits(scores: Tensor, budget: int | None = None) -> Tensor:
         inside = bound & (at_root > 0) & (at_root < 1)
         ones = (at_root >= 1).sum(1, keepdim=True)
         number = inside.sum(1, keepdim=True)
-    # λ/2 solves Σ_inside (free − λ/2) + ones = budget; as a function of the scores it has their gradient.
+    # λ/2 solves Σ_inside (free − λ/2) + ones = budget; this formula makes it differentiable in the scores.
     shift = (torch.where(inside, free, 0.0).sum(1, keepdim=True) - (budget - ones)) / number.clamp_min(1)
     shift = torch.where(number > 0, shift, torch.where(bound, high, 0.0))
     mean = (free - shift).clamp(0, 1)
@@ -175,6 +175,6 @@ def systematic(mean: Tensor, budget: int) -> tuple[Tensor, Tensor]:
         below = torch.cat((zero, sums), dim=1).unsqueeze(1) - start
         below.ceil_().clamp_min_(0)
         vectors = below[:, :, 1:] > below[:, :, :-1]
-    # Fractional parts that are equal, but for this rounding, leave intervals whose vector may be wrong.
+    # Fractional parts that differ by rounding only leave intervals whose vector may be wrong.
     rounding = mean.size(1) * torch.finfo(mean.dtype).eps
     return vectors, torch.where(weights > rounding, weights, 0.0)

@@ -35,7 +35,7 @@ def sparsemax(scores: Tensor) -> Support:
 def topk_entmax(scores: Tensor, k: int, alpha: float | Tensor) -> Support:
     """α-entmax over the k best of n choices.
 
-    If one of the k gets no weight, so would every choice that was left out: the result, and its gradient,
+    If one of the k gets no weight, no choice that was left out would get any: the result, and its gradient,
     are those of α-entmax over all choices, and the example is certified. A weight that is 0 only because it
     underflows does not count (:func:`is_certified`).
 
@@ -80,7 +80,7 @@ def is_certified(scores: Tensor, weights: Tensor, alpha: float | Tensor) -> Tens
     spread = (scores.amax(1) - scores.amin(1)).double()
     # ε · ∞ is NaN at α = 1, which certifies nothing either.
     least = weights.amax(1).double().pow(eps) - eps * spread
-    rounding = 8 * torch.finfo(scores.dtype).eps * eps.clamp_min(1)  # that of the solvers, in u_1
+    rounding = 8 * torch.finfo(scores.dtype).eps * eps.clamp_min(1)  # error of the solvers in u_1
     return (weights.amin(1) == 0) & (least <= rounding)
 
 

@@ -37,7 +37,7 @@ class Categories:
 
     def entropy(self) -> Tensor:
         """(B,), in nats."""
-        # Not entr of the probabilities: its slope is infinite where one underflows to 0.
+        # torch.special.entr would have an infinite slope where a probability underflows to 0.
         finite = self.log_probabilities.clamp(min=torch.finfo(self.log_probabilities.dtype).min)
         return -(self.log_probabilities.exp() * finite).sum(1).to(self.scores.dtype)
 

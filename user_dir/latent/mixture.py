@@ -1,4 +1,4 @@
-"""The logarithm of a mixture of softmax distributions, of which each row has a few."""
+"""Log-probabilities of mixtures: each row mixes a few softmax distributions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tens
 
     Returns:
         (R, V), float64 for float64 logits, else float32. A probability below 1e-37 (float64: 1e-300) is
-        taken for that. A row with a NaN, or with logits without a finite maximum, is NaN. Once
+        raised to it. A row with a NaN, or with logits without a finite maximum, is NaN. Once
         differentiable in logits and weights.
 
     Raises:
@@ -47,7 +47,7 @@ def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tens
 
 
 def check_pairs(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> None:
-    """Raise ValueError unless a weight and a row belong to each of N logits.
+    """Raise ValueError unless each of the N logits has a weight and a row.
 
     The kernel trusts these sizes: it would read and write beyond the ends of shorter tensors. The gradient of
     a weight that is 0 would be 0 / 0.
@@ -82,7 +82,7 @@ def mixture_of(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tenso
 
 
 def suits(logits: Tensor) -> bool:
-    """Whether the kernel is there for these logits."""
+    """Whether the native kernel is available for these logits."""
     on_cpu = logits.device.type == "cpu" and logits.size(1) > 0
     return on_cpu and has_native("cpu") and kernels.available()
 
@@ -91,8 +91,8 @@ def run_kernel(name: str, logits: Tensor, weights: Tensor, row: Tensor, *tensors
     """Run ``mixture_forward`` or ``mixture_backward``.
 
     Args:
-        tensors: the numbers per pair and the mixture; the log-probabilities, or their gradient and those of
-            logits and weights. It writes what :func:`new_results` made, or the last two.
+        tensors: numbers per pair and mixture; then, forward, the log-probabilities, or, backward, the
+            gradients of log-probabilities, logits and weights. Forward writes all, backward the last two.
     """
     rows = len(tensors[1])
     first = torch.searchsorted(row.contiguous(), torch.arange(rows + 1))  # first pair of each row, and N

@@ -14,7 +14,7 @@ Oracle = Callable[[Tensor], Tensor]
 """From the scores of the parts of a structure to the best structure, a vector of 0 and 1 by part."""
 
 _TOLERANCE = 1e-9
-_ROUNDING = 1e-10  # of a weight: what an optimum found to this tolerance does not determine
+_ROUNDING = 1e-10  # weights up to this may be errors of an optimum found only to _TOLERANCE
 
 
 def sparsemap(
@@ -69,8 +69,8 @@ class _ActiveSet:
     """Structures S and their weights p, changed one structure at a time until p is optimal.
 
     ``inverse`` is that of [[0, 1ᵀ], [1, K]], with K the inner products of S: the system of the optimality
-    conditions. It exists because S is kept affinely independent. Without its first row and column it is Q,
-    the derivative of the weights by the structures' scores.
+    conditions. It exists because S is kept affinely independent. The inverse without its first row and
+    column is Q, the derivative of the weights by the structures' scores.
     """
 
     def __init__(self, scores: Tensor, oracle: Oracle, regularised: int):
@@ -95,7 +95,7 @@ class _ActiveSet:
         return False
 
     def drop_rounding(self, dtype: torch.dtype) -> None:
-        """Drop the structures with a weight that is rounding, as ties leave it, or rounds to 0 in a dtype."""
+        """Drop structures whose weight is a rounding error, as after ties, or rounds to 0 in ``dtype``."""
         while True:
             least, index = self.weights.min(0)
             if least > _ROUNDING and least.to(dtype) > 0:

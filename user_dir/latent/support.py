@@ -99,7 +99,7 @@ def marginalise(loss_function: LossFunction, support: Support, *inputs: Tensor) 
 def check_scores(scores: Tensor, finite: bool = False) -> None:
     """Raise ValueError unless scores are a floating (B, n) with n ≥ 1, without NaN or +∞.
 
-    A score of −∞ excludes a choice, but every example needs one that remains; none may if ``finite``.
+    A score of −∞ excludes a choice, but every example must keep one; with ``finite``, no score may be −∞.
     """
     if not scores.is_floating_point():
         raise ValueError(f"scores must be of a floating dtype, not {scores.dtype}")

@@ -1,4 +1,4 @@
-"""The dial of a training by fairseq: what ``--keys-per-query`` asks for."""
+"""``--keys-per-query``: the dial for sparsity, in training by fairseq."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from .multihead_attention import EntmaxMultiheadAttention
 
 
 class TrainingDial(nn.Module):
-    """Moves the α's of attention modules by the keys of their queries and the loss of fairseq's log.
+    """Moves the α's of attention modules, given their keys per query and the loss that fairseq logs.
 
-    Its buffer takes the losses that it knows through checkpoints. Hooks, which count keys, are there in a
-    training only.
+    A buffer keeps the losses in checkpoints. The hooks that count keys are registered only in training.
 
     Args:
         attentions: the modules of a model.

@@ -236,7 +236,7 @@ def log_summary(attention_type: str, layers: list[list[float]]) -> None:
 
 
 def log_alignment(alignment) -> None:
-    """Log α of a latent alignment; means over the log interval of positions per word and certified share."""
+    """Log a latent alignment: its α, and mean positions per word and certified share of the log interval."""
     scalars = {
         "positions": (alignment.support, 1),
         "certified": (alignment.certified, 1),

@@ -23,7 +23,7 @@ class LatentAlignment(nn.Module):
 
     π_t is α-entmax of the scores of one attention head, over the ``top_k`` best positions. The sum is exact,
     and the output layer is computed only for positions of nonzero probability. Where one of the ``top_k`` has
-    probability 0, so would any position left out: π_t is α-entmax over all positions, and *certified*.
+    probability 0, so would every position left out: π_t is *certified* to be α-entmax over all positions.
 
     p(y_t | h_t, m_a) is the softmax of the decoder's output projection, applied to
     LN(h_t + W_o ReLU(W_h h_t + W_m m_a)) for decoder state h_t and encoder output m_a.
@@ -150,7 +150,7 @@ class LatentAlignment(nn.Module):
 
 
 def _at_places(weights: Tensor, place: Tensor, positions: int) -> Tensor:
-    """Weights (B, T, K) of candidates at all positions of the source (B, T, S)."""
+    """Scatter weights (B, T, K) of candidates to all positions of the source (B, T, S)."""
     return torch.zeros_like(weights[:, :, :1]).expand(-1, -1, positions).scatter(2, place, weights)
 
 

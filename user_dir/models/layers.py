@@ -74,7 +74,7 @@ def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 @functools.cache
 def prefers_onednn() -> bool:
-    """Whether the processor is one of AMD's with AVX-512, of which MKL makes no use.
+    """Whether this is an AMD processor with AVX-512, which MKL does not use there.
 
     oneDNN takes half (Zen 5) or .8 (Zen 4) of MKL's time. A training that is resumed must choose as before,
     because the two differ in the last digits.
@@ -86,7 +86,7 @@ def prefers_onednn() -> bool:
 
 
 def suits_onednn(x: Tensor, weight: Tensor) -> bool:
-    """Whether oneDNN is faster, and takes these."""
+    """Whether oneDNN supports these tensors and is faster than MKL."""
     return (
         x.dtype == weight.dtype == torch.float32
         and x.device.type == weight.device.type == "cpu"
@@ -129,7 +129,7 @@ class AdaptivelySparseDecoderLayer(TransformerDecoderLayerBase):
         self.need_attn = False
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
-        """Leave ``need_attn`` unchanged; in fairseq every layer then computes weights if one's are needed."""
+        """Leave ``need_attn`` unchanged; fairseq's makes all layers compute weights if one needs them."""
 
     def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
         """See fairseq."""
@@ -178,7 +178,7 @@ class OutputNormalizer(nn.Module):
         p = entmax(scores, alpha)
         if not log_probs:
             return p
-        zero = p == 0  # of which the logarithm takes ten times as long
+        zero = p == 0  # whose logarithm takes ten times as long
         return p.masked_fill(zero, 1.0).log().masked_fill(zero, -float("inf"))
 
     def set_num_updates(self, num_updates: int) -> None:
@@ -233,7 +233,7 @@ class AdaptivelySparseEncoder(TransformerEncoderBase):
         return_all_hiddens: bool = False,
         token_embeddings: Tensor | None = None,
     ):
-        """See fairseq; this one does not wait for the device to say whether there is padding."""
+        """See fairseq; this version does not synchronise with a GPU to learn whether there is padding."""
         padding = src_tokens.eq(self.padding_idx)
         mask = None if src_tokens.device.type == "cpu" and not padding.any() else padding
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)
@@ -263,10 +263,10 @@ class AdaptivelySparseDecoder(TransformerDecoderBase):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.output_normalizer = OutputNormalizer()
-        # fairseq then passes the mask of padding without asking the device whether there is any, for which it
-        # would wait. The layers have their own copy of the setting.
+        # With this setting, fairseq passes the padding mask without synchronising with the device to learn
+        # whether there is padding. The layers have their own copy of the setting.
         self.prepends_source, self.cross_self_attention = self.cross_self_attention, True
-        self.gives_log_probs = False  # instead of logits; in a search others may have changed them
+        self.gives_log_probs = False  # instead of logits; read in training only, as a search may change them
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         """See fairseq."""
@@ -320,7 +320,7 @@ class AdaptivelySparseDecoder(TransformerDecoderBase):
         return self.output_normalizer(net_output[0], log_probs)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor:
-        """The causal mask for decoder states (T, B, C), in a form that our attention need not read."""
+        """The causal mask for states (T, B, C): :func:`causal_mask` unless the source is prepended."""
         if self.prepends_source:  # fairseq prepends the source's keys to the mask
             length = tensor.size(0)
             return tensor.new_full([length, length], float("-inf")).triu(1)

@@ -26,8 +26,8 @@ class LengthScaling(nn.Module):
         Args:
             query: (B, H, T, D).
             inputs: h, (T, B, C).
-            keys: n, from :func:`visible_keys`; its batch size may be that of sentences of which several
-                consecutive rows of ``query`` are hypotheses.
+            keys: n, from :func:`visible_keys`; may have one row per sentence where ``query`` has several
+                consecutive rows, the hypotheses of the sentence.
         """
         if keys.size(0) > 1 and keys.size(0) != query.size(0):
             keys = keys.repeat_interleave(query.size(0) // keys.size(0), dim=0)

@@ -25,8 +25,8 @@ class EntmaxMultiheadAttention(MultiheadAttention):
 
     ``normalizer`` turns scores into weights. It is softmax until the model sets another, so a checkpoint of
     the stock model loads, and at α = 1 the results equal those of the stock module. Training, validation and
-    incremental decoding share one code path. There are no keys that see no token (``add_bias_kv`` and
-    ``add_zero_attn``), which none of fairseq's Transformers has.
+    incremental decoding share one code path. Keys that belong to no token (``add_bias_kv`` and
+    ``add_zero_attn``) are not supported; none of fairseq's Transformers has them.
 
     ``backend`` is that of :func:`~user_dir.attention.attention`. ``fused`` falls back to ``auto`` when
     weights are requested, which some kernels do not return. If ``discards_weights``, no weights are returned
@@ -84,7 +84,7 @@ class EntmaxMultiheadAttention(MultiheadAttention):
         if self.length_scaling is not None:
             n = visible_keys(key_padding_mask, attn_mask, causal, tgt_len, k)
             q = self.length_scaling(q, query, n)
-        if k.size(0) != bsz:  # keys are stored per sentence: its hypotheses are additional queries of it
+        if k.size(0) != bsz:  # keys are stored once per sentence: its hypotheses become additional queries
             q = q.view(k.size(0), -1, self.num_heads, tgt_len, self.head_dim).transpose(1, 2).flatten(2, 3)
         need_weights = (need_weights or need_head_weights) and not self.discards_weights
         drops = self.training or self.dropout_module.apply_during_inference

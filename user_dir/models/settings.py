@@ -1,4 +1,4 @@
-"""The settings of all models: each is said once, as a field of one flat dataclass per model.
+"""The settings of all models: each is declared once, as a field of one flat dataclass per model.
 
 fairseq makes flags of the fields (``encoder_layers`` becomes ``--encoder-layers``), and OmegaConf checks
 their types in configs, checkpoints and the keywords of ``from_pretrained``. A size is a subclass of the
@@ -23,7 +23,7 @@ from ..attention import ATTENTION_TYPES, AlphaConfig
 from ..attention.alpha import described
 from ..errors import UserError
 
-# What would replace our attention or embeddings, or is a relic of earlier checkpoints of fairseq.
+# fairseq's settings that would replace our attention or embeddings, or only serve its earlier checkpoints.
 _LEFT_OUT = (
     *("encoder_xformers_att_config", "decoder_xformers_att_config", "char_inputs", "export"),
     *("character_embeddings", "character_filters", "character_embedding_dim", "char_embedder_highway_layers"),
@@ -64,7 +64,7 @@ def flattened(config: type, prefix: str = "") -> list[Setting]:
 
 @dataclass
 class AttentionSettings:
-    """What attention has beside α."""
+    """The settings of attention other than those of α."""
 
     alpha_log: Optional[str] = described(None, "append every α to this JSON lines file")
     alpha_log_interval: int = described(100, "updates between lines of it")
@@ -110,7 +110,7 @@ class OutputSettings:
 
 
 def alpha_settings() -> list[Setting]:
-    """The fields of AlphaConfig, in general and for each attention type, and what else attention has."""
+    """The fields of AlphaConfig, general and for each attention type, and the other settings of attention."""
     by_type = [
         setting(
             f"{attention_type}_{entry.name}",
@@ -125,7 +125,7 @@ def alpha_settings() -> list[Setting]:
 
 
 def make_settings(name: str, settings: Iterable[Setting], base: type = FairseqDataclass) -> type:
-    """A dataclass of settings; of several with one name, the last counts."""
+    """A dataclass of settings; the last of several with the same name counts."""
     unique = {entry[0]: entry for entry in settings}
     return make_dataclass(name, list(unique.values()), bases=(base,), namespace={"__module__": __name__})
 
@@ -149,7 +149,7 @@ def register(name: str, settings: type, sizes: dict[str, dict[str, Any]]) -> Cal
                 for key, value in defaults.items()
             ]
             sized = make_settings(f"{model.__name__}Settings{suffix}", others, base=settings)
-            # fairseq keeps the dataclass in the class
+            # a class per size, because fairseq stores the dataclass in it
             named = {"__module__": model.__module__, "__doc__": model.__doc__, "sized": model}
             kind = type(model.__name__, (model,), named)
             register_model(name + suffix, dataclass=sized)(kind)
@@ -166,7 +166,7 @@ def as_namespace(settings: Any) -> Namespace:
 
 
 def exact_type(module: Any) -> type:
-    """The type of a module; of one of our models, the class that it is a size of."""
+    """The type of a module; for a size of one of our models, the class of that model."""
     return vars(type(module)).get("sized", type(module))
 
 

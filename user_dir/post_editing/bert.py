@@ -66,7 +66,7 @@ def set_eps(module: nn.Module, eps: float) -> None:
 class BertEncoder(AdaptivelySparseEncoder):
     """Our encoder with BERT's embeddings: words + positions + segments, LayerNorm, dropout.
 
-    With ``drops_separator``, no other token attends to the separator, as if it were removed afterwards.
+    With ``drops_separator``, the separator is masked like padding once segments and positions are known.
     """
 
     def __init__(self, cfg, dictionary, embed_tokens):

@@ -11,9 +11,9 @@ from ..entmax import entmax
 from ..errors import UserError
 from .bert import BertDecoder
 
-LONGEST_MATCH = 4  # tokens; a pointer follows the longest match of what was written last
-FARTHEST, LONGEST_GAP = 8, 4  # jumps of the pointer, and tokens since a match, that are told apart
-_DRIFT = 0.15  # matched tokens that a token's distance from the same place in the translation outweighs
+LONGEST_MATCH = 4  # tokens; the pointer follows the longest match of those written last
+FARTHEST, LONGEST_GAP = 8, 4  # the largest jump, and the most tokens since a match, with scores of their own
+_DRIFT = 0.15  # deducted from matched tokens, per token of distance from the same place in the translation
 
 
 class Translation(NamedTuple):
@@ -21,7 +21,7 @@ class Translation(NamedTuple):
 
     tokens: Tensor  # (B, S) the whole lines
     inside: Tensor  # (B, S) whether a token is of the translation or its </s>
-    number: Tensor  # (B, S) of tokens of the translation, from 0
+    number: Tensor  # (B, S) of each token in the translation, from 0
 
     @classmethod
     def of(cls, tokens: Tensor, separator: int, padding: int) -> Translation:
@@ -31,14 +31,14 @@ class Translation(NamedTuple):
         return cls(tokens, inside, inside.cumsum(1) - 1)
 
     def at(self, place: Tensor) -> Tensor:
-        """Weight 1 on the token with a number of :attr:`number`, or the last: (T,) → (B, T, S)."""
+        """Weight 1 on the token whose :attr:`number` is ``place``, or on the last: (T,) → (B, T, S)."""
         last = self.number.amax(1)[:, None]  # (B, 1)
         wanted = torch.minimum(place[None], last)[..., None]  # (B, T, 1)
         return (self.number[:, None].eq(wanted) & self.inside[:, None]).float()
 
 
 class Decisions(NamedTuple):
-    """Scores of what to copy, and of whether to."""
+    """Scores of what to copy, and of whether to copy."""
 
     pointer: Tensor  # (B, T, S), −∞ outside the translation
     gate: Tensor  # (B, T, 2): of copying, and of writing
@@ -49,13 +49,13 @@ class Decisions(NamedTuple):
 class CopyGate(nn.Module):
     """Scores for copying from the machine translation, in place of writing from the vocabulary.
 
-    The pointer stands behind the last tokens of the translation that match what was written last. A score for
-    each jump from there, which depends on the number of tokens written since, is added to the product of
-    decoder state and encoder output. It never goes back behind what was copied, so that nothing is repeated
-    again and again. The gate reads the decoder state and what the pointer would copy; a second gate, which
-    reads the encoder's output at the separator, may leave the whole sentence alone.
+    The pointer stands after the tokens of the translation that match those written last. The score of a place
+    is the product of decoder state and encoder output, plus a learned score for the jump there, which depends
+    on the number of tokens written since the match. The pointer never returns to what was copied, so nothing
+    is repeated endlessly. The gate reads the decoder state and what the pointer would copy; a second gate,
+    which reads the encoder's output at the separator, may leave the whole sentence alone.
 
-    With α above 1, an untrained one copies with probability 1, token by token: it repeats the translation.
+    With α above 1, an untrained gate copies with probability 1, token by token: it repeats the translation.
 
     Args:
         embed_dim: C.
@@ -77,7 +77,7 @@ class CopyGate(nn.Module):
                 layer.weight.zero_()
                 layer.bias.zero_()
             self.decision.bias[0] = margin
-            for gap in range(LONGEST_GAP + 1):  # what was written replaces as much
+            for gap in range(LONGEST_GAP + 1):  # assuming that tokens written replace as many
                 self.jumps[gap, FARTHEST + gap] = margin
 
     def forward(self, state: Tensor, encoded: Tensor, tokens: Tensor, previous: Tensor) -> Decisions:
@@ -104,9 +104,9 @@ class CopyGate(nn.Module):
         return Decisions(pointer, self.decision(hidden).float(), sentence.float(), translation)
 
     def _ahead(self, translation: Translation, length: Tensor, best: Tensor, place: Tensor) -> Tensor:
-        """Whether a place (B, T, S) is of the translation, and not behind a match of at least two tokens.
+        """Whether a place (B, T, S) is in the translation, not before the end of a match of 2 or more tokens.
 
-        ``best`` and ``place`` (B, T) are of the best fit after each token.
+        ``best`` and ``place`` (B, T) are value and place of the best fit after each token.
         """
         sure = best.gt(0) & length.gather(2, place[..., None]).squeeze(2).ge(2)
         passed = torch.where(sure, place, 0).cummax(1).values
@@ -119,13 +119,13 @@ class CopyGate(nn.Module):
         matched = torch.where(best.gt(0), number, 0).cummax(1).values  # the last token with a match
         gap = (number - matched).clamp(max=LONGEST_GAP)
         places = torch.arange(translation.tokens.size(1), device=place.device)
-        last = (places * translation.inside).amax(1, keepdim=True)  # so that no jump leads behind it
+        last = (places * translation.inside).amax(1, keepdim=True)  # the limit of ``stands + gap``
         stands = torch.minimum(place.gather(1, matched), last - gap)
         jump = (places - stands[..., None]).clamp(-FARTHEST, FARTHEST) + FARTHEST  # (B, T, S)
         return self.jumps.float()[gap[..., None], jump]
 
     def matches(self, translation: Translation, previous: Tensor) -> tuple[Tensor, Tensor]:
-        """How many of the last tokens, at most 4, stand before each place (B, T, S); and its fit."""
+        """How many of the tokens written last, at most 4, precede each place (B, T, S); and its fit."""
         tokens, inside = translation.tokens, translation.inside
         first = inside & translation.number.eq(0)
         before = tokens.roll(1, 1).masked_fill(first, self.eos)  # </s> begins the decoder's input
@@ -134,11 +134,11 @@ class CopyGate(nn.Module):
         return length, _fit(length, translation)
 
     def targets(self, translation: Translation, previous: Tensor, target: Tensor) -> tuple[Tensor, ...]:
-        """What a correction (B, T) says should have been decided.
+        """The right decisions, according to a correction (B, T).
 
         Returns:
-            The place to copy each token from (B, T); whether it is copied (B, T), because it and a neighbour
-            stand so in what the pointer has not passed; and whether the sentence is right as it is (B,).
+            The place to copy each token from (B, T); whether to copy it (B, T): it stands there ahead of the
+            pointer, in a match of two or more tokens; and whether the sentence is right as it is (B,).
         """
         same = target[:, :, None].eq(translation.tokens[:, None]) & translation.inside[:, None]
         before, fit = self.matches(translation, previous)
@@ -152,7 +152,7 @@ class CopyGate(nn.Module):
 
 
 def run_lengths(same: Tensor, backward: bool) -> Tensor:
-    """How long a run of ``same`` (B, T, S) along its diagonals ends (or begins) at each place, at most 4."""
+    """The length, at most 4, of the diagonal run of ``same`` (B, T, S) that ends or begins at a place."""
     run, length = same, same.long()
     for _ in range(LONGEST_MATCH - 1):
         moved = torch.zeros_like(run)
@@ -166,7 +166,7 @@ def run_lengths(same: Tensor, backward: bool) -> Tensor:
 
 
 def _fit(length: Tensor, translation: Translation) -> Tensor:
-    """Matched tokens, less what the distance from the same place outweighs; −∞ without a match."""
+    """Matched tokens, less ``_DRIFT`` per token of distance from the same place; −∞ without a match."""
     number = torch.arange(length.size(1), device=length.device)
     distance = (translation.number[:, None] - number[:, None]).abs()
     return (length - _DRIFT * distance).masked_fill(length.eq(0), -torch.inf)
@@ -176,7 +176,7 @@ class CopyingBertDecoder(BertDecoder):
     """p(y_t) = g_t Σ_s c_ts [mt_s = y_t] + (1 − g_t) softmax(…), with g and c by α-entmax.
 
     g is the probability of copying, c that of each token of the machine translation (:class:`CopyGate`). A
-    sentence that the gate leaves alone with probability 1 is repeated as it is. ``new_piece_penalty`` is also
+    sentence that the second gate leaves alone with probability 1 is repeated. ``new_piece_penalty`` is also
     subtracted from the scores of writing and of correcting. The output is log p; ``post_editing_loss`` needs
     the features and ``decisions`` of ``extra``.
 
@@ -209,7 +209,7 @@ class CopyingBertDecoder(BertDecoder):
         return self.log_mixture(logits, decisions, prev_output_tokens.size(1)), extra
 
     def log_mixture(self, logits: Tensor, decisions: Decisions, length: int) -> Tensor:
-        """log p of the last T tokens of ``length`` (B, T, V), −∞ for what has no probability."""
+        """log p (B, T, V) of the last T of ``length`` tokens; −∞ where p is 0."""
         alpha, translation = self.copy_gate.alpha, decisions.translation
         penalty = torch.tensor([0.0, self.new_piece_penalty], device=logits.device)
         copying = entmax(decisions.gate - penalty, alpha)[..., :1]  # (B, T, 1)

@@ -26,10 +26,10 @@ class PostEditingLossConfig(FairseqDataclass):
 class PostEditingLossCriterion(FairseqCriterion):
     """For models with ``--copy-gate``: the sum of four losses, which stay finite where probabilities are 0.
 
-    The α-entmax loss of the gate for each piece, of the pointer for each that should be copied, and of the
-    decision to leave the sentence alone; and the cross-entropy of each that should be written (see
-    :meth:`~.copy_gate.CopyGate.targets`). ``copied`` is the share of pieces to be copied, ``gate_right``
-    that of right decisions.
+    The α-entmax losses of the gate for each piece, of the pointer for each piece to be copied, and of the
+    decision to leave the sentence alone; and the cross-entropy of each piece to be written (see
+    :meth:`~.copy_gate.CopyGate.targets`). ``copied`` is the share of pieces to be copied, ``gate_right`` the
+    share of right decisions by the gate.
     """
 
     def __init__(self, task, sentence_avg: bool, label_smoothing: float):
@@ -64,9 +64,9 @@ class PostEditingLossCriterion(FairseqCriterion):
         return loss, sample_size, logged
 
     def _vocabulary_loss(self, model, features, target, written):
-        """The cross-entropy of the pieces that are written, of the features (B, T, C) and targets (B, T)."""
+        """The cross-entropy of the pieces to be written, given features (B, T, C) and targets (B, T)."""
         target = target.masked_fill(~written, self.padding_idx)
-        if not features.is_cuda:  # which would have to tell how many they are
+        if not features.is_cuda:  # a GPU would have to synchronise to count them
             features, target = features[written], target[written]
         return torch.nn.functional.cross_entropy(
             model.decoder.output_layer(features).float().flatten(0, -2),
@@ -90,7 +90,7 @@ class PostEditingLossCriterion(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
-        """All of it are sums."""
+        """True: all values that are logged are sums."""
         return True
 
 

@@ -1,7 +1,7 @@
 """A BERT of our encoder, to be trained with fairseq's task and criterion ``masked_lm`` (Devlin et al. 2019).
 
-Its checkpoint is what ``--bert`` of the post-editor takes where no published BERT is at hand, or where one
-was trained further on text of a corpus (Gururangan et al. 2020).
+The post-editor's ``--bert`` takes its checkpoint: where no published BERT is at hand, or after training a
+published one further on text of a corpus (Gururangan et al. 2020).
 """
 
 from __future__ import annotations

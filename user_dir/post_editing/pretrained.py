@@ -35,7 +35,7 @@ SIZES = {
     "attention_heads": "num_attention_heads",
 }
 """Our settings of an encoder → Hugging Face's."""
-GROUP = "bert"  # of its parameters, for fairseq's optimizer composite; new ones are of "default"
+GROUP = "bert"  # a BERT's parameters, for fairseq's optimizer ``composite``; others are in "default"
 PADDING = re.compile(r"madeupword\d+")  # symbols that fill a dictionary up to a multiple of 8
 # Hugging Face's name → ours, for the parts of a name before weight or bias.
 _EMBEDDINGS = {
@@ -69,7 +69,7 @@ class Bert:
     rows: dict[str, int]  # symbol of a fairseq dictionary → row of the word embeddings
 
     def fit(self, args) -> None:
-        """Take over the number of positions; UserError if the settings have other sizes."""
+        """Limit the positions in the settings to the BERT's; UserError unless the other sizes agree."""
         theirs = {f"encoder_{name}": self.sizes[name] for name in SIZES} | {"activation_fn": self.activation}
         for name, value in theirs.items():
             if getattr(args, name) != value:
@@ -121,7 +121,7 @@ def _copy(value: Tensor, parameter: Tensor) -> None:
 
 
 def start_from(module: nn.Module, other: nn.Module) -> None:
-    """Copy the parameters of another module, and what says that they are a BERT's."""
+    """Copy the parameters of another module, with their ``param_group``."""
     module.load_state_dict(other.state_dict())
     for own, theirs in zip(module.parameters(), other.parameters()):
         if hasattr(theirs, "param_group"):
@@ -129,7 +129,7 @@ def start_from(module: nn.Module, other: nn.Module) -> None:
 
 
 def start_bert(args) -> Bert | None:
-    """Read the ``--bert`` of the settings and adapt them to it, see :meth:`Bert.fit`; None without one.
+    """Read the ``--bert`` of the settings and adapt the settings, see :meth:`Bert.fit`; None without one.
 
     It is a folder of Hugging Face's, or a checkpoint of ``adaptively_sparse_masked_lm``. Raises UserError if
     a file is missing, or not that of a BERT encoder.
@@ -180,8 +180,8 @@ def _rows(tokens: list[str]) -> dict[str, int]:
     """The row of the word embeddings for each symbol."""
     numbers = {token: row for row, token in enumerate(tokens)}
     rows = {symbol_of(token): row for token, row in numbers.items()}
-    rows["</s>"] = rows["[SEP]"] = rows[SPECIAL["[SEP]"]]  # which ends BERT's sequences, too
-    for symbol in string.punctuation:  # BERT splits there, so that it has never seen "##." but "."
+    rows["</s>"] = rows["[SEP]"] = rows[SPECIAL["[SEP]"]]  # [SEP] also ends BERT's sequences
+    for symbol in string.punctuation:  # BERT splits at punctuation, so it has seen "." but never "##."
         if symbol in rows and symbol in numbers:
             rows[symbol] = numbers[symbol]
     return rows

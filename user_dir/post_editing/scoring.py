@@ -19,7 +19,7 @@ _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")
 def with_case_of(correction: str, translation: str, fold: Callable[[str], str]) -> str:
     """Write the words of a correction as the machine translation writes them.
 
-    A word at a matching place of the translation, or else anywhere in it but at its beginning, is copied.
+    A word that aligns with the translation, or occurs anywhere in it but at its beginning, is copied from it.
     Other words stay as they are, and the first word begins with a capital if the translation does.
 
     Args:
@@ -34,7 +34,7 @@ def with_case_of(correction: str, translation: str, fold: Callable[[str], str]) 
     words = [anywhere.get(word, word) for word in ours]
     for match in SequenceMatcher(None, folded, ours, autojunk=False).get_matching_blocks():
         for offset in range(match.size):
-            # A word that began the translation had its capital from there.
+            # The first word of the translation may have a capital only because it is the first.
             if match.a + offset or not match.b + offset or theirs[0].lower() == theirs[0]:
                 words[match.b + offset] = theirs[match.a + offset]
     if words and theirs and theirs[0][0].isupper():
@@ -47,7 +47,7 @@ def with_case_of(correction: str, translation: str, fold: Callable[[str], str]) 
 
 
 def folding(corpus: Corpus, language: str, split: str) -> Callable[[str], str]:
-    """What preparing a split of a corpus makes of a word in a language."""
+    """A function that returns what preparing a split of a corpus makes of a word in a language."""
     steps, processor = corpus.description.steps(split), load_pieces(corpus.pieces)
 
     @lru_cache(maxsize=2**16)

@@ -1,8 +1,8 @@
-"""The door: what fairseq imports first of ``--user-dir``, which registers all that the plugin brings.
+"""The entry point of the plugin: fairseq imports it for ``--user-dir``, and it registers everything.
 
-It registers the models, the post-editor, the tasks and the criterions, puts our search and the graphs in
-place, and then the guards, which stand around them. Whoever has imported another part of the package before
-fairseq reads ``--user-dir`` imports this package, too.
+It registers the models, the post-editor, the tasks and the criterions, and installs our search, the graphs,
+and then the guards, which wrap them. Code that imports another part of the plugin before fairseq reads
+``--user-dir`` must also import this package.
 """
 
 from fairseq.tasks import FairseqTask

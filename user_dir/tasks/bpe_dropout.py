@@ -39,8 +39,8 @@ class BPEDropoutTask(TranslationTask):
 
     Source and target are restored to text and segmented anew whenever a sentence is drawn, by sentencepiece,
     which leaves out each merge with probability ``bpe_dropout``. Within a process and its workers, the
-    segmentation depends on seed, epoch and sentence alone; in another process it is another. Batches are
-    made by the lengths without dropout.
+    segmentation depends on seed, epoch and sentence alone; it differs between processes. Batches are made
+    by the lengths without dropout.
     """
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
@@ -71,7 +71,7 @@ class BPEDropoutTask(TranslationTask):
 
 
 class BPEDropoutDataset(BaseWrapperDataset):
-    """A dataset of sentence pairs whose items are segmented anew, each epoch otherwise."""
+    """A dataset of sentence pairs that are segmented anew, differently in each epoch."""
 
     def __init__(self, dataset, sides: "dict[str, Segmenter]", seed: int):
         super().__init__(dataset)
@@ -93,10 +93,10 @@ class BPEDropoutDataset(BaseWrapperDataset):
 
 
 class Segmenter:
-    """Segments sentences anew that are given as the numbers of their pieces in a dictionary of fairseq.
+    """Segments sentences anew; they are given as the indices of their pieces in a fairseq dictionary.
 
-    A sentence stays as it is if its text cannot be restored (it has unknown pieces, or is segmented
-    otherwise), or if its new segmentation has a piece that is not in the dictionary or more than ``limit``.
+    A sentence stays as it is if its text cannot be restored (it has unknown pieces, or another segmentation),
+    or if its new segmentation has a piece outside of the dictionary, or more than ``limit`` symbols.
     """
 
     def __init__(self, model, dictionary, dropout: float, limit: int):
@@ -104,7 +104,7 @@ class Segmenter:
         self.numbers = [dictionary.index(model.id_to_piece(number)) for number in range(len(model))]
 
     def text_of(self, sentence: torch.Tensor) -> str | None:
-        """The text of a sentence (n,), if the model segments it as it is."""
+        """The text of a sentence (n,), or None if the model would segment it differently."""
         numbers = sentence.tolist()
         if numbers[-1:] == [self.dictionary.eos()]:
             numbers.pop()

@@ -91,7 +91,7 @@ class EntmaxLossCriterion(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
-        """All of it are sums."""
+        """True, because every logged value is a sum."""
         return True
 
 
@@ -100,7 +100,7 @@ def divergence(first: Tensor, second: Tensor, alpha: float) -> Tensor:
 
     D = ½ (L(z₁; p₂) + L(z₂; p₁)) = ½ ⟨z₁ − z₂, p₁ − p₂⟩ with the Fenchel–Young loss L of α-entmax (Blondel et
     al. 2020, https://arxiv.org/abs/1901.02324, definition 2). At α = 1 it is the mean of the Kullback–Leibler
-    divergences KL(p₁‖p₂) and KL(p₂‖p₁), and above, where the supports may differ, it is finite, unlike those.
+    divergences KL(p₁‖p₂) and KL(p₂‖p₁). For α > 1, supports may differ: then D is finite, unlike these.
     """
     first, second = (z if z.dtype == torch.float64 else z.float() for z in (first, second))
     return ((first - second) * (entmax(first, alpha) - entmax(second, alpha))).sum(-1) / 2

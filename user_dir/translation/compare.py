@@ -4,12 +4,12 @@ A system is a recipe for training, seen through models of several seeds. Two que
 
 - Would the systems differ with other seeds and on other sentences? See :mod:`.significance`.
 - Would these very models differ on other sentences? sacrebleu's paired bootstrap (Koehn 2004) or approximate
-  randomisation (Riezler and Maxwell 2005) answers it: a resample or a swap takes all translations of a
-  sentence, by all seeds, at once.
+  randomisation (Riezler and Maxwell 2005) answers it: a resample or a swap always includes the translations
+  of a sentence by all seeds.
 
 P-values are adjusted by Holm's method over all systems and metrics of a comparison. sacrebleu's bootstrap
-counts resamples whose absolute difference exceeds its own mean, which makes it one-sided in effect: where it
-is small, its p is about half that of randomisation.
+tests the absolute differences of the resamples, minus their mean, which makes it one-sided in effect: a small
+p is about half that of randomisation.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class References:
 def read_systems(
     named: list[tuple[str, list[Path]]], references: list[Path] | None = None
 ) -> tuple[list[System], References]:
-    """Read the files of all systems, ``named``, one per seed, and the test set.
+    """Read the files of the systems in ``named``, one per seed, and the test set.
 
     A file is an evaluation (JSON written by evaluate.py, with the translations next to it) or plain text with
     one translation per line. ``references`` are plain text; None for those of the evaluations. Raises
@@ -78,7 +78,7 @@ def read_systems(
 
 
 def _read(file: Path, plain: References) -> tuple[list[str], References]:
-    """The translations of a file, and its test set; that of an evaluation with these references, if any."""
+    """The translations of a file and its test set; ``plain`` references, if any, replace an evaluation's."""
     if file.suffix != ".json":
         return list(read_lines(file)), plain
     evaluation = read_json(file, "the evaluation")
@@ -107,20 +107,20 @@ def compare(
     """Score every system, and compare it with the first, the baseline.
 
     Args:
-        systems: each with as many translations (``seeds``).
+        systems: all with the same number of seeds.
         references, metrics: sacrebleu's.
         test, samples: ``bs`` or ``ar``, with so many resamples or trials.
         margin: a difference too small to matter, in points of the metrics; None tests no equivalence.
 
     Returns:
         ``signatures`` by metric, and for each of ``systems`` and metric: the ``score`` of each seed in
-        ``seeds``, their ``mean`` and standard deviation ``std`` (None of one). Of all but the baseline also
+        ``seeds``, their ``mean`` and standard deviation ``std`` (None with one seed). All but the first have
 
         - ``delta``: the difference of the means; ``interval``: its 95 % confidence interval;
         - ``p_seeds``: p-value of no difference over seeds and sentences;
         - with ``margin``, ``p_margin`` of a difference of that size or more, and the ``verdict``, see
           :func:`_verdict`; None with one seed;
-        - ``p``: sacrebleu's, of these models; in ``seeds``, the ``delta`` of each seed.
+        - ``p``: sacrebleu's p-value for these models; in ``seeds``, the ``delta`` of each seed.
 
         P-values that are adjusted end in ``_holm``.
 
@@ -154,13 +154,13 @@ def compare(
 def _by_metric(
     metric: Metric, systems: Sequence[System], references: list[list[str]], test: str, samples: int, margin
 ) -> tuple[list[dict], str]:
-    """What :func:`compare` says of each system by one metric, but adjusted p-values; and the signature."""
+    """The results of :func:`compare` by one metric, without adjusted p-values; and the metric's signature."""
     counts = [
         np.array([metric._extract_corpus_statistics(lines, references) for lines in system.translations])
         for system in systems
     ]  # of each: (seeds, sentences, statistics)
     sums = [(str(number), seeds.sum(0).tolist()) for number, seeds in enumerate(counts)]
-    counted = copy.copy(metric)  # which is handed statistics of sentences in the place of translations
+    counted = copy.copy(metric)  # takes statistics of sentences instead of translations
     counted._extract_corpus_statistics = lambda counts, references: counts
     paired = PairedTest(sums, {"metric": counted}, None, test_type=test, n_samples=samples)
     signatures, results = paired()
@@ -178,8 +178,8 @@ def _by_metric(
                 seed["delta"] = seed["score"] - baseline["score"]
             delta = difference([seed["delta"] for seed in row["seeds"]], (drawn - resampled[0]).T)
             row |= {"delta": delta.mean, "interval": delta.interval(), "p_seeds": delta.p_differs()}
-            # Of systems that are one and the same no resample exceeds the difference, 0, which sacrebleu
-            # would count as the strongest evidence.
+            # For identical systems, no resample exceeds the difference of 0, which sacrebleu would count as
+            # the strongest evidence.
             row["p"] = 1.0 if np.array_equal(seeds, counts[0]) else float(tested.p_value)
             if margin is not None:
                 row["p_margin"] = delta.p_equivalent(margin)

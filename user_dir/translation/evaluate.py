@@ -57,7 +57,7 @@ def translate_split(
 
 
 class Evaluator:
-    """Any fairseq Transformer, which translates splits of a corpus and is scored on detokenised text.
+    """Translates splits of a corpus with any fairseq Transformer, and scores the detokenised text.
 
     Args:
         tokenize: sacrebleu's tokenizer for BLEU; None for that of the language.
@@ -103,7 +103,7 @@ class Evaluator:
         return split
 
     def choose_penalty(self, penalty: float | Literal["valid"] | None) -> None:
-        """Set the penalty on new pieces; ``valid``: that of ``PENALTIES`` with the lowest TER there."""
+        """Set the new-piece penalty; ``valid``: that of ``PENALTIES`` with the lowest TER on ``valid``."""
         if penalty == "valid":
             split, ter = self.load("valid"), {}
             for penalty in PENALTIES:
@@ -146,7 +146,7 @@ class Evaluator:
         }
         scores = {key: value for key, value in about.items() if value is not None}
         path = output / f"{split.name}.json"
-        # Whatever ends the process before the scores are written, those of other translations do not stay.
+        # If the process ends before the new scores are written, no scores of other translations remain.
         path.unlink(missing_ok=True)
         if split.tokenised:
             write_text(output / f"{split.name}.tok.{split.target}", split.with_left_out(lines))

@@ -31,13 +31,13 @@ MIN_DEFAULT = 200  # pieces; fairseq's --max-len-b
 
 
 class ModelFolder(Corpus):
-    """The corpus of a model that is handed over as a folder: what preprocesses new text, without splits."""
+    """The corpus of a model that is handed over as a folder: it preprocesses new text, but has no splits."""
 
     bin = tokenizers = property(lambda self: self.folder)
 
 
 def find_model(model: str | Path) -> tuple[Path, Corpus | None]:
-    """The checkpoint of a model, and the corpus if it is in a folder, which has all that translating needs.
+    """The checkpoint of a model and, if it comes as a folder, the corpus in it: all that translating needs.
 
     ``model`` is a checkpoint, the folder of a model, or the name of such a folder in :data:`MODELS`. Raises
     UserError if there is none.
@@ -92,7 +92,7 @@ def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tupl
 
 @dataclass(frozen=True)
 class Limit:
-    """A translation ends after ``a`` times the source and ``b`` pieces: fairseq's ``--max-len-a`` and ``-b``.
+    """A translation has at most ``a`` × source + ``b`` pieces: fairseq's ``--max-len-a`` and ``-b``.
 
     The source is counted in pieces with ``</s>``, and padded to the longest of its batch.
     """
@@ -101,7 +101,7 @@ class Limit:
     b: int = MIN_DEFAULT
 
     def within(self, positions: int) -> Limit:
-        """The same for a model with so many positions, the last of which is for the end."""
+        """This limit for a model with so many ``positions``, the last of which is for ``</s>``."""
         return self if self.b < positions - 1 else Limit(0.0, positions - 1)
 
     def __str__(self) -> str:
@@ -112,9 +112,9 @@ class Limit:
 def translation_limit(
     state: dict, corpus: Corpus, max_len_a: float | None = None, max_len_b: int | None = None
 ) -> Limit:
-    """The limit that is asked for, or the longest side of a training pair, at least 200.
+    """The requested limit, or else the longest side of a training pair, but at least 200 pieces.
 
-    ``state`` is the model's checkpoint; that in the folder of a model names the limit of its corpus.
+    ``state`` is the model's checkpoint, which in the folder of a model records the limit of its corpus.
     """
     if max_len_b is None:
         recorded = (state.get("extra_state") or {}).get(MAX_LEN_B, 0)
@@ -155,7 +155,7 @@ def load_model(
 def load_language_model(checkpoint: Path, corpus: Corpus, language: str | None = None, *, cpu: bool = False):
     """Load a language model, in evaluation mode, and fairseq's translation task into its language.
 
-    ``language`` is one of the corpus, or else UserError is raised; None for the second.
+    ``language``: None for the second of the corpus; raises UserError for one that the corpus does not have.
     """
     language = language or corpus.languages[1]
     if language not in corpus.languages:
@@ -178,7 +178,7 @@ def _load(checkpoint: Path, task, cpu: bool, int8: bool = False):
         (model,), _ = checkpoint_utils.load_model_ensemble([str(checkpoint)], overrides, task)
     except UserError:
         raise
-    except Exception as error:  # of whatever its settings or its parameters do not fit
+    except Exception as error:  # of any type, from unsuitable settings or parameters
         reason = f"{type(error).__name__} {one_line(error)[:200]}"
         raise UserError(f"{checkpoint} has settings that do not work: {reason}") from error
     if int8 and not hasattr(model, "int8"):
@@ -214,7 +214,7 @@ def too_long(dataset, model) -> list[int]:
 def check_lengths(
     dataset, subset: str, max_tokens: int, model, sentences: int | None = None, left_out: Collection[int] = ()
 ) -> np.ndarray:
-    """The length of each sentence pair, or the first ``sentences``, in tokens: that of its longer side.
+    """The length of each sentence pair, or of the first ``sentences``: tokens of the longer side.
 
     ``left_out`` are the numbers, from 0, of sentences that may have any length, and get 0. Raises UserError
     if there are no sentences, or one is longer than the limit of the ``model`` or ``max_tokens`` of a batch.

@@ -26,7 +26,7 @@ _LATIN = "A-Za-zÀ-ÖØ-öø-ɏḀ-ỿ\u0300-\u036f"  # with combining accents
 
 
 def written(code: str, lines: Iterable[str] = ()) -> Language:
-    """The language of a code as it is written: where the text of ``lines`` has no spaces, it is believed."""
+    """The language of a code; if the text of ``lines`` is in a script without spaces, with that script."""
     named = language(code)
     script = unspaced_script(lines) if named.spaced else None
     return named if script is None else replace(named, script=script)
@@ -42,8 +42,8 @@ def make_bleu(
     """sacrebleu's BLEU for text in the language of a code.
 
     ``tokenize`` names a tokenizer; None is that of the language as it is :func:`written` in ``lines``, some
-    of the references. Of ``tokens``, sacrebleu does not warn. Raises UserError if the tokenizer is unknown,
-    or lacks something on this machine.
+    of the references. With ``tokens``, sacrebleu does not warn that text looks tokenised. Raises UserError if
+    the tokenizer is unknown, or lacks something on this machine.
     """
     if tokenize is None:
         known = written(code, lines)
@@ -141,7 +141,7 @@ class ScoredSplit:
         self._lower_case = self.case == "ignored"
         file = corpus.reference(self.subset, self.target)
         self.references, self.references_name = [list(read_lines(file))], str(file)
-        tokens = corpus.description.triplets  # whose corrections are scored as they are
+        tokens = corpus.description.triplets  # their text may be tokenised, and is scored as it is
         self.bleu = make_bleu(self.target, tokenize, self._lower_case, self.references[0], tokens)
         self.left_out: list[int] = []
 
@@ -196,7 +196,7 @@ class ScoredSplit:
             tokens = f"Moses (sacremoses {version('sacremoses')})"
         else:  # not supported by Moses
             return result
-        # As reported before sacrebleu.
+        # BLEU as it was reported before sacrebleu.
         metrics = {
             "tokenized_bleu": BLEU(tokenize="none", lowercase=self._lower_case, force=True),
             "tokenized_bleu_lowercased": BLEU(tokenize="none", lowercase=True, force=True),

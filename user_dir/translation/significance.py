@@ -1,12 +1,12 @@
 """How far two systems differ, judged over random seeds and test sentences together.
 
-Sentences are drawn with replacement, all translations of a sentence together. Seeds are not: percentiles of
-resamples of three values cover the truth about 73 times in 100 where they claim 95. Their error follows
-Student's t instead, with the standard error of the seeds' own differences, which already contains what
-sentences do to each seed alone; the part of the sentences' error that the seeds share is added to it. The
-distribution of the sum is that of Behrens and Fisher, whose intervals cover at least what they claim. Since
-few seeds can agree by chance more closely than the sentences allow, an interval is never narrower than the
-bootstrap's over sentences for these very models, and a p-value never smaller.
+Sentences are drawn with replacement, all translations of a sentence together. Seeds are not drawn: with three
+of them, a 95 % interval from resamples would cover the truth about 73 times in 100. The seeds' error follows
+Student's t instead, with the standard error of the differences by seed. This already contains how sentences
+affect each seed separately; the sentence error that the seeds share is added to it. The sum has the
+Behrens-Fisher distribution, whose intervals cover at least what they claim. Since few seeds can agree by
+chance more closely than the sentences allow, no interval is narrower, and no p-value smaller, than the
+bootstrap's over sentences for these very models.
 
 Sources: Koehn 2004 (bootstrap over sentences); Berg-Kirkpatrick et al. 2012; Welch 1938 and Fisher 1935 (sums
 of errors with different degrees of freedom); Schuirmann 1987 (two one-sided tests); Holm 1979.
@@ -69,7 +69,7 @@ class Difference:
         return max(self.p_at_most(-margin), self.p_at_least(margin))
 
     def _seeds_at_most(self, bound: float) -> float:
-        """Confidence of at most ``bound``, by Student's t over seeds beside the errors that they share."""
+        """Confidence that the difference is at most ``bound``: Student's t, averaged over shared errors."""
         from scipy.special import stdtr
 
         return float(stdtr(self.seeds - 1, (bound - self.mean - self.shared_errors) / self.seed_error).mean())
@@ -81,8 +81,8 @@ def difference(deltas: Sequence[float], resampled: np.ndarray) -> Difference:
     Args:
         deltas: the difference of the scores of each seed, (S,); the n-th model of one system is paired with
             the n-th of the other. Differences of seeds are taken to be normally distributed.
-        resampled: the same differences for each resample of the sentences, (B, S), each row one resample in
-            which a sentence brings the translations of all seeds and of both systems.
+        resampled: the same differences for each resample of the sentences, (B, S). A row is one resample: a
+            sentence that is drawn brings its translations by all seeds and both systems.
     """
     deltas = np.asarray(deltas, dtype=float)
     seeds = len(deltas)
@@ -90,8 +90,8 @@ def difference(deltas: Sequence[float], resampled: np.ndarray) -> Difference:
     sentences = errors.mean(1)
     if seeds == 1:
         return Difference(float(deltas[0]), 1, 0.0, sentences, sentences)
-    # The variance of the mean over seeds has what they share, and a share of what each has alone. The
-    # covariances between seeds hold the former only; the latter is in the spread of `deltas` already.
+    # The variance of the mean over seeds has a part that all seeds share, and a part from each seed alone.
+    # The covariances between seeds hold only the shared part; the spread of `deltas` has the other already.
     covariance = errors.T @ errors / (len(errors) - 1)  # (S, S)
     common = (covariance.sum() - covariance.trace()) / (seeds * (seeds - 1))
     total = covariance.mean()
@@ -105,9 +105,9 @@ def resampled_scores(
 ) -> np.ndarray:
     """Scores of a corpus metric on B ``resamples`` of the test set: (M, B).
 
-    ``counts`` are the metric's for each sentence, of each of M translations of the test set: (M, N, K);
-    ``score`` is the metric, of counts (K,) summed over sentences. All translations get the same draws, so
-    differences of scores are paired.
+    ``counts`` (M, N, K) are the metric's K counts for each of N sentences, in M translations of the test set;
+    ``score`` computes the metric from counts (K,) summed over sentences. All translations get the same draws,
+    so differences of scores are paired.
     """
     counts = np.asarray(counts, dtype=float)
     sentences = counts.shape[1]

@@ -37,7 +37,7 @@ class Hypothesis:
     text: str  # natural text
     score: float  # log₂ p, divided by the number of tokens to the power of the length penalty
     tokens: np.ndarray  # int64 (T,), of the target dictionary, with ``</s>``
-    unfinished: bool  # whether it is the best and reached the limit of length, or was given up without an end
+    unfinished: bool  # only for the best: it reached the limit of length, or was given up without an end
 
 
 class BeamSearch:
@@ -147,8 +147,8 @@ class Translator:
         """The int64 (S,) tokens of a sentence, ending with ``</s>``; only ``</s>`` for an empty sentence.
 
         For a corpus that is released as tokens, it must be tokenised; for a post-editor it is the source
-        sentence, a tab and its machine translation. ``number`` of its line and ``name`` of its file are for
-        the UserError that it has more tokens than the models allow, or not one tab.
+        sentence, a tab and its machine translation. Raises UserError, with line ``number`` of the file
+        ``name``, if it has more tokens than the models allow, or not exactly one tab for a post-editor.
         """
         pieces = self._new_text.pieces(sentence, number, name)
         where = f"{name}, line {number}" if name else f"line {number}"
@@ -172,7 +172,7 @@ class Translator:
         return self.translate(sentences, encoded)
 
     def translate(self, sentences: list[str], encoded: list[np.ndarray]) -> list[list[Hypothesis]]:
-        """The same of sentences and their tokens, from :meth:`encode`."""
+        """Translate as a call does, but from ``encoded``, the tokens of ``sentences`` by :meth:`encode`."""
         translations: list[list[Hypothesis]] = [[] for _ in sentences]
         lengths = np.array(list(map(len, encoded)))
         order = np.argsort(lengths, kind="stable")

@@ -3,14 +3,14 @@
 // The weight that a byte q represents; see quantised() in page.py.
 const weightOf = (q) => (q / 255) ** 2;
 
-// A token without sentencepiece's mark of a word start, which the style sheet draws.
+// A token without sentencepiece's mark of a word start. The style sheet marks inner pieces, by a hyphen.
 const spoken = (token) => token.replace(/^▁(?=.)/, "");
 
 // Repeated tokens of a sentence are shown with their position as a subscript.
 const repeated = (tokens, index) => tokens[index] !== "</s>" && tokens.indexOf(tokens[index]) !== tokens.lastIndexOf(tokens[index]);
 // Chinese, Japanese and Korean text is upright in vertical column labels.
 const WIDE = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u3000-\u303f\uff00-\uffef]/u;
-// Whether a piece continues a word of letters, where ▁ marks the starts of words.
+// Whether a piece continues a word of letters; false if the sentence has no ▁, which marks word starts.
 const continues = (tokens, index) => /^[\p{L}\p{N}]/u.test(tokens[index]) && !WIDE.test(tokens[index])
   && tokens.some((token) => /^▁./.test(token));
 const tokenNode = (tokens, index) => html("span", {
@@ -23,7 +23,7 @@ const sidesOf = (sentence, type) => ({
   keys: type === "decoder_self" ? sentence.target_input : sentence.source,
 });
 
-// The decoder's tokens as it reads them, and one more: the token that a row writes is read by the next.
+// The tokens that the decoder reads and the last token that it writes: row i reads token i and writes i + 1.
 const readOf = (sentence) => [...sentence.target_input, ...sentence.target.slice(-1)];
 
 // What the rows and columns of a map represent.
@@ -33,7 +33,7 @@ const AXES = {
   decoder_context: { queries: "reference", keys: "source" },
 };
 
-// The target side is the reference of a split, or the models' own translation.
+// Whether the target side is the models' own translation, not the reference of a split.
 const translated = () => data.models.some((model) => model.about.target === "translation");
 const axisName = (axis) => (axis === "reference" && translated() ? "translation" : axis);
 

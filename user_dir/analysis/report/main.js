@@ -1,10 +1,10 @@
-// The page: its sections, the sentences first; what there is no data for is left out.
+// The sections of the page, the sentences first. A section without data is left out.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const main = document.getElementById("main");
 const withMaps = data.models.some((model) => model.maps);
 const withAlphas = data.models.some((model) => model.trajectories);
-// Of a few sentences of one's own, only α and the maps tell something about a head.
+// Statistics of the few sentences of a translation say little about a head; α and the maps remain.
 const ofSplit = !translated();
 
 const parts = [

@@ -1,6 +1,6 @@
 // The map of one head, and what the chosen query attends to.
 
-// Of a post-editor's input: where source and machine translation part; -1 in other sentences.
+// The index of the separator of source and machine translation in a post-editor's input; -1 in other sentences.
 const separatorOf = (tokens) => tokens.findIndex((token) => token === "▁[SEP]" || token === "[SEP]");
 
 const cellOf = (share) => (share

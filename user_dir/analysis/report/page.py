@@ -41,7 +41,7 @@ def report_page(models: Sequence[ModelAnalysis], sentences: int = 50) -> str:
         "title": escape("What the heads learned: " + ", ".join(model.name for model in models)),
         "style": _read("style.css"),
         "script": "\n".join(map(_read, _SCRIPTS)),
-        "data": data.replace("<", "\\u003c"),  # so that none can end the script element or open a comment
+        "data": data.replace("<", "\\u003c"),  # so that no text ends the script element or opens a comment
     }
     return re.sub("{{(.*?)}}", lambda match: content[match[1]], _read("template.html"))
 
@@ -90,7 +90,7 @@ def _rounded(row: dict) -> dict:
 
 
 def _trajectories(trajectories: Trajectories) -> dict | None:
-    """At most ``_POINTS`` evenly spaced points, including the first and the last; a single one is no line."""
+    """At most ``_POINTS`` evenly spaced points with the first and the last; None if there is only one."""
     count = len(trajectories.updates)
     if count == 1:
         return None
@@ -127,7 +127,7 @@ def _sentence(sentence: SentenceMaps) -> dict:
 
 
 def quantised(weights: np.ndarray) -> np.ndarray:
-    """Quantise weights in [0, 1] to bytes q that represent (q/255)², which is fine for small weights.
+    """Quantise weights in [0, 1] to bytes q that represent (q/255)², in finer steps for small weights.
 
     Only an exact 0 becomes 0; the smallest other value represents 1/65025. The error of a weight p is at most
     √p/255 + 1/65025, so 1 % is shown to within 0.04 %.

@@ -1,6 +1,6 @@
-// Words instead of pieces: weights are summed over the pieces of a key, and averaged over those of a query.
+// Words instead of pieces: weights are summed over the pieces of a key, and averaged over the pieces of a query.
 
-// The places of the pieces of each word, between spaces; </s> is a word of its own.
+// The indices of the pieces of each word. Words are separated by spaces; </s> is a word of its own.
 function wordsOf(tokens) {
   const begins = (index) => index === 0 || tokens[index] === "</s>" || tokens[index - 1] === "</s>"
     || tokens[index].startsWith("▁");
@@ -9,9 +9,9 @@ function wordsOf(tokens) {
   return words;
 }
 
-// What the explorer shows of a sentence: its tokens, or its words, and the places of the pieces of each.
+// What the explorer shows of a sentence: its tokens or its words, and the indices of the pieces of each.
 function viewOf(sentence, inWords) {
-  const whole = inWords && sentence.target.at(-1) === "</s>"; // else the last word is read in part
+  const whole = inWords && sentence.target.at(-1) === "</s>"; // else the decoder reads a part of the last word
   const split = (tokens) => (whole ? wordsOf(tokens) : tokens.map((_, index) => [index]));
   const [source, written] = [split(sentence.source), split(sentence.target)];
   // The decoder reads </s>, then each word but the last that it has written.
@@ -28,12 +28,12 @@ function viewOf(sentence, inWords) {
     source: text(sentence.source, source),
     target_input: text(sentence.target_input, read),
     target: text(sentence.target, written),
-    // The row of the query that has a piece.
+    // The row of the query that contains a piece.
     rowOf: (type, piece) => Math.max(0, groups[type].queries.findIndex((pieces) => pieces.includes(piece))),
     // The number of keys that a query can see.
     possible: (type, row) => (type === "decoder_self"
       ? read.filter((pieces) => pieces[0] <= written[row].at(-1)).length : source.length),
-    // A map of pieces as one of words.
+    // Convert a map between pieces to a map between words.
     merge(type, map) {
       if (!whole) return map;
       const { queries, keys } = groups[type];

@@ -1,4 +1,4 @@
-"""The attention normalizers: each is a class in a file of this folder, which :func:`register` adds."""
+"""The attention normalizers: classes in the files of this folder, added by :func:`register`."""
 
 import importlib
 import pkgutil

@@ -10,7 +10,7 @@ from .base import Normalizer, register
 
 
 class AlphaEntmax(Normalizer):
-    """α-entmax of the scores, by the fastest implementation for them."""
+    """α-entmax of the scores, computed by an attention backend."""
 
     def forward(self, inputs: AttentionInputs, backend: str) -> tuple[Tensor, Tensor | None]:
         """See the base class."""

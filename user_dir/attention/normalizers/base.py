@@ -1,4 +1,4 @@
-"""What a normalizer is, and the registry of all."""
+"""The base class of normalizers, and their registry."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ..inputs import AttentionInputs
 class Normalizer(nn.Module):
     """How the heads of one attention module turn scores into weights, and weights into outputs.
 
-    A new one is a subclass in a file of its own, with :func:`register`. It defines :meth:`weights`; or
-    :meth:`forward`, if it has an α, or changes queries or values, or gives some heads weights of another
-    kind. It may have parameters.
+    A new normalizer is a subclass in a file of its own, decorated with :func:`register`. It defines
+    :meth:`weights`; or :meth:`forward`, if it has an α, changes queries or values, or treats some heads
+    differently. It may have parameters.
 
     Attributes:
         name: the value of ``--attention-normalizer``.
         title: its name in tables.
-        equation: its weights of scores s.
+        equation: its weights as a function of the scores s.
         source: paper and equation.
         alpha: α of every head; None if it is learned or scheduled. Where the equation has no α, it is 1.
         fused: whether the backends of attention compute it, fused kernels among them.
-        searchable: whether our beam searches compute it (:mod:`~user_dir.decoding`): α-entmax or, if it has
-            an :meth:`output_norm`, ReLA.
+        searchable: whether our beam searches (:mod:`~user_dir.decoding`) can compute it. They compute ReLA
+            if it has an :meth:`output_norm`, else α-entmax.
 
     ``fused`` and ``searchable`` are not inherited: a subclass may compute something else.
     """
@@ -36,7 +36,7 @@ class Normalizer(nn.Module):
     fused = searchable = False
 
     def __init_subclass__(cls, **options: object) -> None:
-        """Do not inherit what is said of another class."""
+        """Reset ``fused`` and ``searchable`` unless the subclass defines them."""
         super().__init_subclass__(**options)
         for name in ("fused", "searchable"):
             if name not in vars(cls):
@@ -44,7 +44,7 @@ class Normalizer(nn.Module):
 
     @classmethod
     def build(cls, attention_type: str, num_heads: int, channels: int) -> Normalizer:
-        """The normalizer of an attention module; raises ValueError if it cannot have such heads.
+        """The normalizer of an attention module; raises ValueError if it does not support such heads.
 
         Args:
             attention_type: one of :data:`~user_dir.attention.types.ATTENTION_TYPES`.
@@ -55,7 +55,7 @@ class Normalizer(nn.Module):
 
     @classmethod
     def output_norm(cls, channels: int) -> nn.Module | None:
-        """What the outputs of all heads (…, C) go through together; None for nothing."""
+        """A module applied to the concatenated outputs of all heads (…, C), or None."""
         return None
 
     def forward(self, inputs: AttentionInputs, backend: str) -> tuple[Tensor, Tensor | None]:
@@ -75,7 +75,7 @@ class Normalizer(nn.Module):
     def weights(self, scores: Tensor) -> Tensor:
         """Weights of scores, (B, H, T, S), in the scores' dtype.
 
-        Scores of hidden keys are finite and very low; their weights become 0, also in rows without keys.
+        Masked keys have finite, very low scores; ``forward`` sets their weights to 0, even if all are masked.
         """
         raise NotImplementedError
 
@@ -90,7 +90,7 @@ def register(normalizer: _Class) -> _Class:
     """Add a normalizer to :data:`NORMALIZERS`; a decorator.
 
     Raises:
-        ValueError: the name is taken, or a description is missing.
+        ValueError: the name is taken, or the class lacks its own name, title, equation or source.
     """
     for attribute in ("name", "title", "equation", "source"):
         if not vars(normalizer).get(attribute):

@@ -19,10 +19,10 @@ PATTERNS = ("current", "previous", "next", "left", "right", "end", "start")
 def fixed_patterns(key_padding_mask: Tensor | None, length: int, heads: int, like: Tensor) -> Tensor:
     """The first ``heads`` patterns for sentences of ``length`` positions.
 
-    With i and j counted from the first token of the sentence, and n tokens, a query i has its weight on the
-    current token (i), the previous one (i − 1), the next one (i + 1), on the left context (j ≤ i − 2, as
-    (j + 1)³), on the right context (j ≥ i + 2, as (n − j)³), towards the end (all j, as (j + 1)³) or towards
-    the start (all j, as (n − j)³). A query whose pattern has no token attends to nothing.
+    In a sentence of n tokens, counted from 0, query i attends to the current token (i), the previous one
+    (i − 1), the next one (i + 1), the left context (j ≤ i − 2, in proportion to (j + 1)³), the right context
+    (j ≥ i + 2, to (n − j)³), the end (all j, to (j + 1)³) or the start (all j, to (n − j)³). A query whose
+    pattern has no token attends to nothing.
 
     Args:
         key_padding_mask: (B, S), true where a position is padding, on either side; None for none.

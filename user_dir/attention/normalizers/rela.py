@@ -1,4 +1,4 @@
-"""Rectified linear attention (ReLA): weights ReLU(QKᵀ/√D), which a gated norm of the output keeps in bounds.
+"""Rectified linear attention (ReLA): weights ReLU(QKᵀ/√D), and a gated norm that bounds the output.
 
 Source: Zhang, Titov and Sennrich 2021 (https://arxiv.org/abs/2104.07012), equations 5 to 7.
 """

@@ -15,8 +15,8 @@ from ..dense import dense_attention
 from ..fused import FusedKernel, Gradients, Saved, empty_output, in_heads, is_learning
 from ..inputs import AttentionInputs, KernelInputs
 
-# For which the kernels are faster than dense attention. On an H200 they take 0.6 of its time at 32 keys and
-# 1.9 times as long at 128, but a third of it in a decoding step; in 16 bits they are faster at any length.
+# Up to here the kernels are faster than dense attention. On an H200 they take 0.6 of its time at 32 keys and
+# 1.9 times its time at 128, but a third in a decoding step; in 16 bits they are faster at any length.
 MOST_KEYS_IN_FLOAT32 = 64
 
 
@@ -31,8 +31,8 @@ def unavailable() -> str | None:
 class TritonAttention(FusedKernel):
     """Computes in float32 and saves λ, one float32 by row, and for long rows which tiles have weights.
 
-    ``auto`` uses it only after the self-check. The values of α are not checked, which would synchronise with
-    the device: an α below 1 gives NaN.
+    ``auto`` uses it only if it passes its self-check. An α below 1 gives NaN, because a check of the values
+    of α would synchronise with the device.
     """
 
     device = "cuda"
@@ -115,7 +115,7 @@ def kernel_module() -> ModuleType:
 
 @constant_in_graphs
 def passes_check(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
-    """Whether the kernels compute what plain torch does; False while a CUDA graph is captured unchecked."""
+    """Whether the kernels agree with plain torch; False if unchecked while a CUDA graph is captured."""
     highest = dtype != torch.float32 or torch.get_float32_matmul_precision() == "highest"
     kind = device, dtype, head_dim, "highest" if highest else "high"
     return bool(self_check.passes("fused attention", _problems, *kind))
@@ -124,7 +124,7 @@ def passes_check(device: torch.device, dtype: torch.dtype, head_dim: int) -> boo
 def _problems(
     generator: torch.Generator, dtype: torch.dtype, head_dim: int, precision: str
 ) -> self_check.Problems:
-    """One for each kernel; no length is a multiple of a tile."""
+    """Problems that together run every kernel; no length is a multiple of a tile."""
     module, size, heads = kernel_module(), dtype.itemsize, len(self_check.ALPHAS)
     longest, tile, resident = module.ONE_KERNEL[size] - 3, module.TILE[size], module.RESIDENT
     steps = [(1, 13), (1, resident + 7)]

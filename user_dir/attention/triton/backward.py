@@ -44,12 +44,12 @@ def backward_queries(
 ):  # fmt: skip
     """Gradient of M queries over tiles of N keys, and their contribution to the gradient of α.
 
-    Also stores each query's ḡ in ``mean`` (batch × heads, queries) for :func:`backward_keys`. It is known
+    Also stores each query's ḡ in ``mean`` (batch × heads, queries) for :func:`backward_keys`. ḡ is known
     only once all keys have been visited. Until then g is centred by c, the ḡ of the first tile with weights;
     at the end, Σ w (g − ḡ) k = Σ w (g − c) k − (ḡ − c) Σ w k. As c is near ḡ, little is lost by cancellation.
 
-    ``flags`` (batch × heads, query tiles, slots): visit only what the forward has flagged, listed in
-    ``scratch`` (…, query tiles, key tiles). ``partial``: (…, query tiles).
+    ``flags`` (batch × heads, query tiles, slots): visit only the key tiles that the forward pass has flagged.
+    ``scratch`` (…, query tiles, key tiles): room for their list. ``partial``: (…, query tiles).
     """
     batch, head, both, tile = place_of(heads, query_tiles, CAUSAL)
     first = tile * M
@@ -130,7 +130,7 @@ def backward_keys(
 ):  # fmt: skip
     """Gradients of N keys and values over tiles of M queries, after :func:`backward_queries`.
 
-    ``flags``: as there; the list is in ``scratch`` (…, key tiles, query tiles).
+    ``flags``: as there. ``scratch`` (…, key tiles, query tiles): room for the list of query tiles.
     """
     batch, head, both, tile = place_of(heads, key_tiles, False)
     start = tile * N
@@ -305,7 +305,7 @@ def _weights_and_grads(
 
 @triton.jit
 def _products(p, w, g, q_tile, do_tile, k_tile, PRECISION: tl.constexpr):
-    """Gradients of keys and queries, but for the scale, and of values, from g − ḡ of M queries and N keys."""
+    """Gradients of N keys, N values and M queries from g − ḡ; the first and the last are not yet scaled."""
     dz = (w * g).to(q_tile.dtype)
     grad_v = product(tl.trans(p.to(do_tile.dtype)), do_tile, PRECISION)
     return product(tl.trans(dz), q_tile, PRECISION), grad_v, product(dz, k_tile, PRECISION)

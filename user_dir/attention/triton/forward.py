@@ -96,9 +96,9 @@ def forward_short(
 #
 # Scores are computed again in each pass over the keys. The first pass visits all tiles and keeps, for each
 # row, the greatest score of each column over all tiles: N scores of different keys, among them the maximum.
-# Their own λ, found on chip, is a lower bound of the row's, since fewer scores have less mass at any λ; where
-# all keys with weight are in different columns, it is the row's. The search starts there and mostly ends
-# after one pass, which visits only tiles that can have weights (:mod:`.tiles`); so does the last pass.
+# The λ of these N scores, found on chip, is a lower bound of the row's λ, since fewer scores have less mass
+# at any λ; the two are equal if all keys with weight are in different columns. The search starts there and
+# mostly ends after one more pass. Later passes visit only tiles that can have weights (:mod:`.tiles`).
 
 
 @kernel
@@ -156,7 +156,7 @@ def forward_long(
             q_tile, k, k_row * UNIT, scratch, tiles, flags, slot_tiles, there, first, visible, keys,
             head_dim, padding, scale, eps, M, N, D, WHOLE, CAUSAL, PRECISION, COARSE,
         )  # fmt: skip
-    tl.debug_barrier()  # all have read the list, and wrote the maxima
+    tl.debug_barrier()  # until all threads have read the list and written the maxima
     least = tl.where(there, row_lam, float("inf"))
     count = list_by_maxima(scratch, tiles, flags, least, eps, slot_tiles, visible_tiles, M)
     tl.debug_barrier()
@@ -195,10 +195,10 @@ def _search(
         slot_top = note_maxima(maxima, slot_top, z, start, slot_tiles * N, M)
     top = tl.max(best, 1)
     top = tl.where(top == float("-inf"), 0.0, top)
-    # An invalid score makes its row invalid, and with it the bounds: no tile is left out.
+    # A score of NaN makes the maximum of its row NaN, and so its bounds: no tile is left out.
     top = tl.where(tl.max((best != best).to(tl.int32), 1) > 0, float("nan"), top)
     low = tl.zeros([M], tl.float32)
-    if eps <= 1:  # for larger ε, λ is bracketed, from 0 on
+    if eps <= 1:  # for larger ε, bisection starts at 0
         _, low = solve_below_zero(best - top[:, None], tl.minimum(visible, N), eps, M, True, COARSE)
 
     visible_tiles = (visible + N - 1) // N
@@ -209,7 +209,7 @@ def _search(
     steps = 0
     moving = keys > 0
     while moving:
-        tl.debug_barrier()  # all have read the previous list, and wrote the maxima
+        tl.debug_barrier()  # until all threads have read the previous list and written the maxima
         least = tl.where(there, top + low, float("inf"))
         count = list_by_maxima(maxima, tiles, flags, least, eps, slot_tiles, visible_tiles, M)
         tl.debug_barrier()
@@ -260,10 +260,10 @@ def forward_step(
     N: tl.constexpr, ROW: tl.constexpr, D: tl.constexpr, UNIT: tl.constexpr, WHOLE: tl.constexpr,
     COARSE: tl.constexpr,
 ):  # fmt: skip
-    """At most ROW keys, N at a time; ``weights`` (batch × heads, keys) are written unless None.
+    """One query and at most ROW keys, N at a time; writes ``weights`` (batch × heads, keys) unless None.
 
-    ``scratch`` (batch × heads, keys), float32, if ROW > N: the scores, then the weights, each of which other
-    threads of the program read.
+    ``scratch`` (batch × heads, keys), float32, if ROW > N: the program's threads exchange scores, and then
+    weights, through it.
     """
     batch, head, both, _ = place_of(heads, 1, False)
     eps = epsilon_of(alpha, head % alphas, tl.float32)
@@ -308,7 +308,7 @@ def _scores(
     query, k, first, keys, stride, head_dim, padding, scale,
     N: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """Scaled scores (N) of a query (D) and the keys from ``first`` on, −∞ where it must not attend to one."""
+    """Scaled scores (N) of a query (D) and the keys from ``first`` on, −∞ for missing and masked keys."""
     k_tile = load_rows(k, first, keys, stride, head_dim, N, D, WHOLE).to(tl.float32)
     z = tl.sum(k_tile * query[None, :], 1) * scale
     at = first + tl.arange(0, N)

@@ -1,4 +1,4 @@
-"""Attention by Triton kernels for the GPU: weights are never stored, α may be learned, λ is saved per row.
+"""Attention by Triton kernels for the GPU: the backward pass computes weights again, from one λ per row.
 
 Kernels are compiled per bucket of lengths (the next power of two), not per length, batch size or α. Short
 rows, up to ``RESIDENT`` keys, are solved on chip; longer ones loop over tiles of keys and skip tiles without
@@ -24,7 +24,7 @@ from . import backward, forward, launching, tiles
 from .launching import bucket_of, head_dim_constants, mask_of, precision, schedule, strides_of
 
 # ------------------------------------------------ sizes, measured on an H200 at head dimension 64 in bfloat16
-# Dictionaries with the keys 2 and 4 are by bytes per number: float32 needs three products for one.
+# Dictionaries with the keys 2 and 4 are by bytes per number: a float32 product takes three TF32 products.
 RESIDENT = 256  # keys of the longest row that is a single tile
 STEP_KEYS = 8192  # keys of the longest row of a decoding step, whose scores are in registers
 # Most queries and keys for which one kernel computes all gradients of a head: its keys and values must fit
@@ -33,24 +33,24 @@ ONE_KERNEL = {2: 128, 4: 32}
 QUERIES = {16: 16, 32: 16, 64: 64, 128: 64, 256: 32}  # per tile, by bucket of keys
 # The same if one kernel computes all gradients: sums for keys and values occupy the registers.
 BACKWARD_QUERIES = {16: 16, 32: 32, 64: 64, 128: 16}
-# Most keys per tile of the gradient of queries, for which registers hold two sums and four tiles of scores.
+# Most keys per tile in the gradient of queries: registers must hold two sums and four tiles of scores.
 BACKWARD_KEYS = 32
 TILE = {2: 64, 4: 32}  # queries and keys per tile of longer rows, and most queries per tile of shorter ones
-# Registers per lane, so that more programs fit on a multiprocessor, by kernel; float32 and larger head
-# dimensions need all there are.
+# Limits of registers per lane by kernel, so that more programs fit on a multiprocessor; float32 and head
+# dimensions above 64 have no limit.
 MAX_REGISTERS = {"forward_short": 128, "forward_long": 128, "backward_queries": 168, "backward_keys": 168}
 MAX_HEAD_DIM = 128  # for which shared memory suffices on sm_80, sm_90 and later; on sm_86 and sm_89, up to 64
-STEP_SCORES = 4  # numbers in registers by score of a long decoding step, as the solution of a row needs
+STEP_SCORES = 4  # numbers in registers per score of a long decoding step, for the solver
 STAGES = 2  # software pipelining of loops over tiles; float32 tiles do not leave room for two stages
 
 
 def is_step(query: Tensor, key: Tensor, dropout: float) -> bool:
-    """Whether this is a decoding step, provided that it needs no gradients: one query, not too many keys."""
+    """Whether this is a decoding step if no gradient is needed: one query, not too many keys, no dropout."""
     return query.size(2) == 1 and key.size(2) <= STEP_KEYS and dropout == 0.0
 
 
 class Call:
-    """What the kernels for tensors of these sizes share, forward and backward."""
+    """Sizes and constants that all kernels for tensors of the same sizes share, forward and backward."""
 
     def __init__(self, shape: torch.Size, keys: int, dtype: torch.dtype, causal: bool, dropout: float):
         self.batch, self.heads, self.queries, head_dim = shape
@@ -66,7 +66,7 @@ class Call:
         self.stages = STAGES if self.constants["COARSE"] else 1
 
     def forward(self, inputs: KernelInputs, output: Tensor, lam: Tensor) -> Tensor | None:
-        """Write both; of long rows, returns which slots have weights, see :mod:`.tiles`."""
+        """Write output and λ; of long rows, returns which slots have weights, see :mod:`.tiles`."""
         unit, strides = strides_of(*inputs[:3], output)
         heads = self.batch * self.heads
         short = self.keys <= RESIDENT
@@ -89,7 +89,7 @@ class Call:
     def backward(
         self, inputs: KernelInputs, grad: Tensor, grads: tuple[Tensor, ...], saved: Saved, need_alpha: bool
     ) -> Tensor | None:
-        """Write gradients of queries, keys and values; returns parts (B, H, tiles) of that of α if needed."""
+        """Write gradients of queries, keys and values; returns parts (B, H, tiles) of α's if needed."""
         together = max(self.queries, self.keys) <= ONE_KERNEL[self.size]
         columns = self.key_bucket if together else self.tile
         rows = min(BACKWARD_QUERIES[columns] if together else self.tile, self.query_bucket)
@@ -142,7 +142,7 @@ _kept_call = functools.lru_cache(maxsize=256)(Call)  # a batch has few sizes, an
 
 
 def call(inputs: KernelInputs) -> Call:
-    """What the kernels for these share."""
+    """The :class:`Call` for the sizes of these inputs."""
     query, key = inputs[:2]
     return _kept_call(query.shape, key.size(2), query.dtype, inputs.causal, inputs.dropout)
 

@@ -17,13 +17,13 @@ TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
 PER_LANE = {2: 32, 4: 16}  # elements of the largest tile per lane
 # Triton before 3.3 aborts the process if several groups of four warps multiply a tile of 64 queries.
 MAX_WARPS = 16 if TRITON >= (3, 3) else 4
-# Products of float32 as three products of their halves on tensor cores, as exact as float32 but faster.
+# A float32 product as three TF32 products on tensor cores, as exact as float32 but faster.
 # Triton before 3.3 needs more shared memory for them than there is.
 EXACT = "tf32x3" if TRITON >= (3, 3) else "ieee"
 
 # Triton's versions whose compiled kernels take all arguments in order, constants included.
 DIRECT = (3, 6) <= TRITON <= (3, 7)
-# What Triton compiles a kernel for → the kernel, and its constants in order.
+# What Triton specialises a kernel on → the compiled kernel, and its constants in order.
 _compiled: dict[tuple, tuple[Any, tuple]] = {}
 
 
@@ -65,7 +65,7 @@ def head_dim_constants(head_dim: int, dtype: torch.dtype) -> dict:
 
 
 def precision(size: int) -> str:
-    """Of products of matrices of numbers of so many bytes; torch's setting may change between calls."""
+    """The precision of matrix products, by bytes per number; torch's setting may change between calls."""
     if size < 4:
         return "ieee"
     return EXACT if torch.get_float32_matmul_precision() == "highest" else "tf32"

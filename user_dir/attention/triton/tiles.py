@@ -24,7 +24,7 @@ PHILOX_ROUNDS = tl.constexpr(7)  # the fewest rounds that pass TestU01's BigCrus
 
 @triton.jit
 def place_of(heads, tiles, BACKWARDS: tl.constexpr):
-    """Batch index, head index, their combined index, and the tile of a program, of ``tiles`` per head.
+    """Batch index, head index, their combined index, and tile of a program; a head has ``tiles`` tiles.
 
     The tiles of a head run together, so that its keys and values stay in the GPU's cache. BACKWARDS begins
     with the last tile, which has the most work under a causal mask.
@@ -45,7 +45,7 @@ def row_offsets(first, stride, ROWS: tl.constexpr, D: tl.constexpr):
 
 @triton.jit
 def row_mask(first, count, head_dim, ROWS: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr):
-    """Mask of the existing entries of such a tile; WHOLE if D is the head dimension itself."""
+    """Mask of the entries of a tile (ROWS, D) that exist; WHOLE if D is the head dimension itself."""
     mask = (first + tl.arange(0, ROWS) < count)[:, None]
     if not WHOLE:
         mask = mask & (tl.arange(0, D) < head_dim)[None, :]
@@ -70,7 +70,7 @@ def store_rows(
 
 @triton.jit
 def load_numbers(base, first, count, other, ROWS: tl.constexpr):
-    """A number of each of ROWS rows from ``first`` on; ``other`` for rows that do not exist."""
+    """Load one number per row, for ROWS rows from ``first`` on; ``other`` for rows that do not exist."""
     rows = first + tl.arange(0, ROWS)
     return tl.load(base + rows, mask=rows < count, other=other)
 
@@ -173,8 +173,8 @@ def dropped(
     What is kept depends on the seed, the row and the key, but not on the tiling. ``row`` is the index of the
     first query among the queries of all heads. Four adjacent keys share a draw.
 
-    In a loop, its users stand under a condition, although one that always holds: without it, Triton 3.7 fails
-    to compile the reshaped numbers beside loads that it makes ahead.
+    In a loop, call it only under a condition, even one that always holds: otherwise Triton 3.7 fails to
+    compile the reshape together with loads that it pipelines.
     """
     if DROPOUT:
         rows = row + tl.arange(0, M)
@@ -193,18 +193,18 @@ def dropped(
 #
 # A *slot* is a tile of keys, or several neighbours where a row has more than SLOTS tiles. For ε > 0, a key
 # has no weight if 1 + ε (z − λ) ≤ 0; if that holds for the maximum of a slot and a lower bound of λ, no key
-# of the slot has. A loop over a list of tiles has no condition, which would keep the compiler from loading
-# ahead.
+# of the slot has weight. Loops run over lists of tiles, because a condition in a loop would keep the compiler
+# from loading ahead.
 
 SLOTS = tl.constexpr(64)
-# ε (z − λ) of a key that has no weight for certain: not −1, because a λ during the search, and the same score
-# in another kernel, may differ by rounding.
+# Up to this ε (z − λ), a key certainly has no weight. It is not −1, because λ during the search, and the same
+# score in another kernel, may differ by rounding.
 NO_WEIGHT = tl.constexpr(-1.01)
 
 
 @triton.jit
 def note_maxima(maxima, top, z, start, slot_keys, M: tl.constexpr):
-    """Continue a slot's maxima ``top`` by scores z (M, N) from key ``start`` on; stores them (slots, M)."""
+    """Update a slot's maxima ``top`` with scores z (M, N) from key ``start`` on; stores them (slots, M)."""
     top = tl.where(start % slot_keys == 0, float("-inf"), top)
     top = tl.maximum(top, tl.max(z, 1))
     tl.store(maxima + (start // slot_keys) * M + tl.arange(0, M), top)
@@ -213,9 +213,9 @@ def note_maxima(maxima, top, z, start, slot_keys, M: tl.constexpr):
 
 @triton.jit
 def list_by_maxima(maxima, tiles, flags, least, eps, slot_tiles, visible_tiles, M: tl.constexpr):
-    """List in ``tiles`` those in which a row may have weights if λ ≥ ``least`` (M), and flag their slots.
+    """List in ``tiles`` the tiles in which a row may have weights if λ ≥ ``least`` (M); flag their slots.
 
-    For ε = 0 these are all but the masked ones, and for an invalid ``least`` all. Returns their number.
+    For ε = 0 it lists all but masked tiles, for a ``least`` of NaN all tiles. Returns their number.
     """
     slots = tl.arange(0, SLOTS)
     there = slots * slot_tiles < visible_tiles
@@ -231,7 +231,7 @@ def list_by_maxima(maxima, tiles, flags, least, eps, slot_tiles, visible_tiles, 
 
 @triton.jit
 def list_by_flags(tiles, flags, stride, begin, slots, slot_tiles, visible_tiles):
-    """List in ``tiles`` those of the slots from ``begin`` to ``slots`` that are flagged; their number."""
+    """List in ``tiles`` the tiles of flagged slots from ``begin`` to ``slots``; returns their number."""
     listed = begin * 0
     for first in range(begin, slots, SLOTS):
         slot = first + tl.arange(0, SLOTS)
@@ -242,7 +242,7 @@ def list_by_flags(tiles, flags, stride, begin, slots, slot_tiles, visible_tiles)
 
 @triton.jit
 def _list(tiles, some, first, per_slot, count, listed):
-    """Append, of slots with ``some``, ``per_slot`` tiles from ``first``, below ``count``; the new length."""
+    """Append the tiles ``first`` … of slots with ``some``, if below ``count``; returns the new length."""
     place = listed + (tl.cumsum(some, 0) - 1) * per_slot
     for offset in range(0, per_slot):
         tile = first + offset

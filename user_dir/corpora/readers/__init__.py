@@ -1,6 +1,6 @@
-"""Formats of parallel text, a file each, which registers its reader by its name in ``corpus.yaml``.
+"""Formats of parallel text; each module registers a reader under the format's name in ``corpus.yaml``.
 
-A reader registered with :func:`of_side` yields the sentences of one side, with :func:`of_pairs` pairs.
+Readers registered with :func:`of_side` yield the sentences of one side; with :func:`of_pairs`, pairs.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Pairs = Iterator[tuple[str, str]]  # source, target
 class Source(Struct, frozen=True, forbid_unknown_fields=True):
     """Files that a split is read from, by side: a language, or src, mt and pe."""
 
-    file: dict[str, str]  # the same for both sides if it has both
+    file: dict[str, str]  # the same file for both sides if it contains both
     format: str  # a key of FORMATS
-    reference: dict[str, str] | None = None  # files to score against, if others
+    reference: dict[str, str] | None = None  # files to score against, if others than ``file``
     lines: Annotated[str, Meta(pattern="^[1-9][0-9]*-[1-9][0-9]*$")] | None = None  # FIRST-LAST, from 1
     columns: dict[str, Annotated[int, Meta(ge=1)]] | None = None  # number by language, from 1
     separator: Annotated[str, Meta(pattern=r'^[^"\r\n]$')] = "\t"  # of columns
@@ -71,7 +71,7 @@ def read_pairs(paths: list[Path], languages: tuple[str, str], source: Source) ->
     """The pairs of a source, whose files are at ``paths``.
 
     Raises:
-        UserError: the files do not match, or one is damaged; or they have not the lines that are named.
+        UserError: the files are not parallel, one is damaged, or they lack some of ``source.lines``.
     """
     pairs = FORMATS[source.format](paths, languages, source)
     if source.lines is None:

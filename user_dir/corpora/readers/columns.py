@@ -12,11 +12,11 @@ from .lines import on_one_line, read_lines
 
 @of_pairs("columns")
 def read_columns(paths: list[Path], languages: tuple[str, str], source: Source) -> Pairs:
-    """Cells of a table but its blank rows; quotation marks are those of CSV unless tabs separate the columns.
+    """Two cells of every row that is not blank; quoting is CSV's, or none if tabs separate the columns.
 
     Raises:
-        UserError: a row has too few columns, or not those of the first, as if its text has separators; or a
-            quotation mark is not closed; with the line where the row begins.
+        UserError: a row has too few columns or not as many as the first, as when text contains separators,
+            or a quotation mark is not closed; the message names the line where the row begins.
     """
     first, second = (source.columns[language] - 1 for language in languages)
     begins, width = 1, None

@@ -41,5 +41,5 @@ def decoded(line: bytes, number: int, name: Path | str) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """Text with its line breaks as spaces, stripped; other separators of Unicode are text."""
+    """Text with line breaks replaced by spaces, stripped; Unicode's other separators are kept."""
     return _BREAK.sub(" ", text).strip()

@@ -17,7 +17,7 @@ CODES = {"bpt", "ept", "it", "ph", "ut"}  # formatting, not text
 
 @of_pairs("tmx", "tmx")
 def read_tmx(paths: list[Path], languages: tuple[str, str], source: Source) -> Pairs:
-    """The first text of each unit in either language; units without both are left out.
+    """The first text in each language of every unit; units without both languages are left out.
 
     Raises:
         UserError: the file is not well-formed XML.

@@ -24,14 +24,14 @@ def read_triplets(paths: list[Path], languages: tuple[str, str], source: Source)
     """Source line and correction of each triplet.
 
     Raises:
-        UserError: a line is empty or contains a reserved symbol, or a file is longer; with file and line.
+        UserError: a line is empty, missing or has a reserved symbol; the message names file and line.
     """
     for src, mt, pe in _rows(paths):
         yield joined(src, mt), pe
 
 
 def read_joined(*paths: Path) -> Iterator[str]:
-    """The source lines of ``src`` and ``mt``, or the lines of one file but blank ones; errors as above."""
+    """The source lines of ``src`` and ``mt`` (errors as above), or the lines of one file but blank ones."""
     if len(paths) == 2:
         return (joined(*row) for row in _rows(paths))
     return (line.strip() for line in read_lines(paths[0]) if line.strip())
@@ -57,9 +57,9 @@ def joined(src: str, mt: str) -> str:
 
 
 def source_line(text: str, number: int, name: str) -> str:
-    """``src`` and ``mt`` separated by a tab, as a source line; empty for an empty text.
+    """The source line of a text ``src TAB mt``; empty for an empty text.
 
-    Raises UserError, with line ``number`` of ``name``, unless there are these two.
+    Raises UserError, with line ``number`` of the file ``name``, unless the text has these two parts.
     """
     if not text.strip():
         return ""
