@@ -692,10 +692,10 @@ void forward(const Sizes& sizes, const Tensors<T>& heads, const void* q, const v
 }
 
 template <typename T>
-void backward(const Sizes& sizes, const Tensors<T>& heads, const void* q, const void* k, const void* v, const void* grad,
-              void* grad_q, void* grad_k, void* grad_v, const double* alpha, int64_t alphas, const Hidden<T>& hidden,
-              const Dropout& dropout, const T* grad_weights, const Saved<T>& saved, const T* support, const int32_t* support_keys,
-              double* grad_alpha) {
+void backward(const Sizes& sizes, const Tensors<T>& heads, const void* q, const void* k, const void* v,
+              const void* grad, void* grad_q, void* grad_k, void* grad_v, const double* alpha, int64_t alphas,
+              const Hidden<T>& hidden, const Dropout& dropout, const T* grad_weights, const Saved<T>& saved,
+              const T* support, const int32_t* support_keys, double* grad_alpha) {
   const int64_t t = sizes.queries, s = sizes.keys, items = sizes.batch * sizes.heads;
   std::vector<int64_t> starts(items);
   if (saved.counts != nullptr) {

@@ -85,7 +85,9 @@ class Continuations {
   // Read the logits of symbols begin … end − 1, and overwrite them. `begin` is a multiple of `block`, so that sums do
   // not depend on how many logits are read at a time.
   void read(T* logits, int64_t begin, int64_t end, int64_t row, const Rules& rules) {
-    for (; begin < end; begin += block, logits += block) read_block(logits, begin, std::min(begin + block, end), row, rules);
+    for (; begin < end; begin += block, logits += block) {
+      read_block(logits, begin, std::min(begin + block, end), row, rules);
+    }
   }
 
   // Add the continuations to the ranking of the sentence; `score` is that of the hypothesis.
@@ -156,7 +158,10 @@ class Continuations {
     for (int64_t i = 0; i < count; i += lanes) {
       const Vec<T> values = load(logits + i, count - i, -infinity);
       uint32_t better = bits<T>(values > best_.back().logit);
-      for (; better != 0; better &= better - 1) keep(logits[i + __builtin_ctz(better)], begin + i + __builtin_ctz(better));
+      for (; better != 0; better &= better - 1) {
+        const int64_t at = i + __builtin_ctz(better);
+        keep(logits[at], begin + at);
+      }
     }
   }
 

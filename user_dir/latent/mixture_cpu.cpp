@@ -78,7 +78,8 @@ void forward(const Problem<T>& problem, T* pairs, T* mixture, T* log_p) {
   at::parallel_for(0, problem.rows, grain / n + 1, [&](int64_t begin, int64_t end) {
     const std::unique_ptr<T[]> exponentials(new T[n]);
     for (int64_t row = begin; row < end; ++row) {
-      forward_row(problem, row, exponentials.get(), reinterpret_cast<Pair<T>*>(pairs), mixture + row * n, log_p + row * n);
+      forward_row(problem, row, exponentials.get(), reinterpret_cast<Pair<T>*>(pairs), mixture + row * n,
+                  log_p + row * n);
     }
   });
 }
@@ -123,8 +124,8 @@ void backward(const Problem<T>& problem, const T* pairs, const T* mixture, const
   at::parallel_for(0, problem.rows, grain / n + 1, [&](int64_t begin, int64_t end) {
     const std::unique_ptr<T[]> ratios(new T[n]);
     for (int64_t row = begin; row < end; ++row) {
-      backward_row(problem, row, reinterpret_cast<const Pair<T>*>(pairs), mixture + row * n, grad + row * n, ratios.get(),
-                   grad_logits, grad_weights);
+      backward_row(problem, row, reinterpret_cast<const Pair<T>*>(pairs), mixture + row * n, grad + row * n,
+                   ratios.get(), grad_logits, grad_weights);
     }
   });
 }

@@ -7,7 +7,8 @@ const weightOf = (q) => (q / 255) ** 2;
 const spoken = (token) => token.replace(/^▁(?=.)/, "");
 
 // Repeated tokens of a sentence are shown with their position as a subscript.
-const repeated = (tokens, index) => tokens[index] !== "</s>" && tokens.indexOf(tokens[index]) !== tokens.lastIndexOf(tokens[index]);
+const repeated = (tokens, index) => tokens[index] !== "</s>"
+  && tokens.indexOf(tokens[index]) !== tokens.lastIndexOf(tokens[index]);
 // Chinese, Japanese and Korean text is upright in vertical column labels.
 const WIDE = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u3000-\u303f\uff00-\uffef]/u;
 // Whether a piece continues a word of letters; false if the sentence has no ▁, which marks word starts.
@@ -252,7 +253,12 @@ function explorer(data) {
   const longest = models.reduce((best, model) =>
     (model.maps.sentences.length > best.maps.sentences.length ? model : best)).maps.sentences;
   const state = {
-    sentence: 0, type: (types.find((type) => type.key === "decoder_context") ?? types[0]).key, query: { source: 1, reference: 1 }, ramp: heatRamp(), linked: true, words: false,
+    sentence: 0,
+    type: (types.find((type) => type.key === "decoder_context") ?? types[0]).key,
+    query: { source: 1, reference: 1 },
+    ramp: heatRamp(),
+    linked: true,
+    words: false,
     chooseQuery(reading, query) {
       state.query[reading] = query;
       for (const panel of sides) panel.mark();
@@ -288,7 +294,8 @@ function explorer(data) {
   // The sentences that the search finds: by a part of either side, or by their number.
   function search() {
     const wanted = find.value.trim().toLowerCase();
-    const has = (sentence) => [textOf(sentence), joined(sentence.target)].some((text) => text.toLowerCase().includes(wanted));
+    const has = (sentence) => [textOf(sentence), joined(sentence.target)]
+      .some((text) => text.toLowerCase().includes(wanted));
     matches = range(longest.length).filter((index) => !wanted || String(index) === wanted || has(longest[index]));
     count.textContent = wanted ? `${matches.length} of ${longest.length} sentences` : "";
     list();
@@ -387,8 +394,11 @@ function explorer(data) {
     : "The decoder reads the reference translation (teacher forcing), not the model's own output: each row shows " +
       "the reference token it reads → the reference token that follows.");
   const select = html("select", { id: "sentence", onchange: () => chosenByUser(Number(select.value)) });
-  const back = html("button", { type: "button", class: "step", "aria-label": "Previous sentence", onclick: () => chosenByUser(before()) }, "‹");
-  const onward = html("button", { type: "button", class: "step", "aria-label": "Next sentence", onclick: () => chosenByUser(after()) }, "›");
+  const step = (label, to, text) => html("button", {
+    type: "button", class: "step", "aria-label": label, onclick: () => chosenByUser(to()),
+  }, text);
+  const back = step("Previous sentence", before, "‹");
+  const onward = step("Next sentence", after, "›");
   const radios = types.map((type) => html("label", {}, html("input", {
     type: "radio", name: "attention", value: type.key, checked: type.key === state.type,
     onchange: () => { setType(type.key); draw().then(remember); },
@@ -399,7 +409,8 @@ function explorer(data) {
     html("div", { class: "controls" },
       ...(longest.length > 1 ? [
         html("div", { class: "control" }, html("label", { for: "find" }, "Find a sentence ", count), find),
-        html("div", { class: "control" }, html("label", { for: "sentence" }, "Sentence"), html("div", { class: "joined" }, back, select, onward)),
+        html("div", { class: "control" }, html("label", { for: "sentence" }, "Sentence"),
+          html("div", { class: "joined" }, back, select, onward)),
       ] : []),
       html("fieldset", { class: "control" }, html("legend", {}, "Attention"), html("div", { class: "joined" }, radios)),
       sides.length > 1 ? html("label", { class: "control linking", for: "linked" }, link, " same head in all models") : null,
@@ -407,8 +418,10 @@ function explorer(data) {
     note,
     html("div", { class: "explorer-panels", style: `--models: ${sides.length}` }, sides.map((side) => side.root)),
     html("p", { class: "scale note" }, "weight just above 0", html("span", { class: "ramp", "aria-hidden": "true" },
-      range(12).map((step) => html("i", { class: "heat", style: `--weight: ${(step / 11).toFixed(3)}` }))), "1; cells of exactly 0 are empty"),
-    html("p", { class: "note" }, "Subscripts give the positions of tokens that occur more than once in the sentence; a hyphen starts a piece that continues a word."));
+      range(12).map((index) => html("i", { class: "heat", style: `--weight: ${(index / 11).toFixed(3)}` }))),
+      "1; cells of exactly 0 are empty"),
+    html("p", { class: "note" }, "Subscripts give the positions of tokens that occur more than once in the sentence; "
+      + "a hyphen starts a piece that continues a word."));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     state.ramp = heatRamp();
     draw();

@@ -206,7 +206,8 @@ const layerAxis = (layers) => ({ low: -0.25, high: layers - 0.75, label: "layer"
 function sortedDensities(data) {
   return data.models.map((model, index) => [
     html("h3", {}, model.name),
-    figure(`density by layer of ${model.name}`, panels(typesOf(data).filter((type) => model.heads.some((row) => row.attention === type.key)), (type) => {
+    figure(`density by layer of ${model.name}`, panels(typesOf(data).filter(
+      (type) => model.heads.some((row) => row.attention === type.key)), (type) => {
       const rows = model.heads.filter((row) => row.attention === type.key);
       const layers = 1 + Math.max(...rows.map((row) => row.layer));
       const sorted = range(layers).map((layer) =>

@@ -35,8 +35,10 @@ function painted(node) {
 
 const paper = (width, height, ...children) => {
   const style = getComputedStyle(document.body);
-  return svg("svg", { xmlns: SVG, width, height, viewBox: `0 0 ${width} ${height}`, "font-family": style.fontFamily, "font-size": 12, fill: style.color },
-    svg("rect", { width, height, fill: style.backgroundColor }), ...children);
+  return svg("svg", {
+    xmlns: SVG, width, height, viewBox: `0 0 ${width} ${height}`,
+    "font-family": style.fontFamily, "font-size": 12, fill: style.color,
+  }, svg("rect", { width, height, fill: style.backgroundColor }), ...children);
 };
 
 // Panels side by side, with their captions and legend, as one picture.
@@ -58,7 +60,8 @@ function composed(panels, legend) {
     const chart = painted(figure.querySelector("svg"));
     const place = { x: gap + index * (SIZE.width + gap), y: head, width: SIZE.width, height: SIZE.height };
     for (const [name, value] of Object.entries(place)) chart.setAttribute(name, value);
-    return [svg("text", { x: place.x, y: 17, "font-weight": 600 }, figure.querySelector("figcaption").textContent), chart];
+    const caption = figure.querySelector("figcaption").textContent;
+    return [svg("text", { x: place.x, y: 17, "font-weight": 600 }, caption), chart];
   }), entries);
 }
 

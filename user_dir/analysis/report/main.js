@@ -11,7 +11,8 @@ const parts = [
   ["explorer", translated() ? "The translation" : "Sentences", () => {
     exploring = explorer(data);
     return exploring.root;
-  }, "The tokens that a head attends to. Choose a head by its thumbnail and a query by its row; the page's URL keeps your choice.",
+  }, "The tokens that a head attends to. Choose a head by its thumbnail and a query by its row; "
+    + "the page's URL keeps your choice.",
   withMaps],
   ["models", "Models", () => summary(data), null, true],
   ["trajectories", "α over training", () => trajectories(data, choose),
@@ -21,10 +22,12 @@ const parts = [
   ["densities", "Density",  () => densityHistograms(data),
     "The share of all possible query–key pairs whose weight is above zero, for every head on every sentence.", ofSplit],
   ["layers", "Density by layer", () => sortedDensities(data),
-    "The heads of each layer, sorted by mean density. The union of their supports is the set of pairs that any head of the layer attends to.",
+    "The heads of each layer, sorted by mean density. "
+      + "The union of their supports is the set of pairs that any head of the layer attends to.",
     ofSplit],
   ["diversity", "Diversity of the heads", () => diversity(data),
-    "Jensen–Shannon divergence between the heads of a layer, as a share of its maximum: 0 if all heads are identical, at most 1.", ofSplit],
+    "Jensen–Shannon divergence between the heads of a layer, as a share of its maximum: "
+      + "0 if all heads are identical, at most 1.", ofSplit],
   ["roles", "Roles", () => roles(data, choose),
     "Heads with a recognisable function: one of their measures reaches a threshold.",
     ofSplit && data.models.some((model) => Object.keys(model.roles).length)],

@@ -17,7 +17,8 @@ function matrix(sentence, type, map, chosen, choose) {
     type: "button", class: "token", tabindex: row === chosen ? 0 : -1, "aria-pressed": String(row === chosen),
     onclick: () => choose(row),
     onkeydown: (event) => roving(buttons, 1, event, (to) => { choose(to); buttons[to].focus(); }),
-  }, tokenNode(decoding ? read : queries, row), decoding ? html("span", { class: "next" }, "→ ", tokenNode(read, row + 1)) : null));
+  }, tokenNode(decoding ? read : queries, row),
+    decoding ? html("span", { class: "next" }, "→ ", tokenNode(read, row + 1)) : null));
   const [cutRow, cutKey] = [separatorOf(queries), separatorOf(keys)];
   const rowClass = (row) => (row === chosen ? "chosen" : row === cutRow ? "parting" : null);
   const body = html("tbody", {}, queries.map((token, row) => html("tr", { class: rowClass(row) },
@@ -43,7 +44,8 @@ function matrix(sentence, type, map, chosen, choose) {
   cutKey < 0 ? null : html("colgroup", {}, html("col", { span: cutKey + 1 }), html("col", { class: "parting" })),
   html("thead", {}, html("tr", {},
     html("th", { scope: "col", class: "corner" },
-      html("span", {}, `keys: ${axisName(AXES[type].keys)} →`), html("span", {}, `queries: ${axisName(AXES[type].queries)} ↓`),
+      html("span", {}, `keys: ${axisName(AXES[type].keys)} →`),
+      html("span", {}, `queries: ${axisName(AXES[type].queries)} ↓`),
       decoding ? html("span", {}, "(read → next)") : null),
     keys.map((token, key) => html("th", { scope: "col" }, tokenNode(keys, key))))), body);
   return {
@@ -71,7 +73,8 @@ function readout(sentence, type, map, row) {
   const reading = type === "encoder_self" ? null
     : ["To write ", html("strong", {}, tokenNode(read, row + 1)), ", "];
   return [
-    html("p", {}, reading, html("strong", {}, tokenNode(reading ? read : queries, row)), ` attends to ${attended.length} of ${possible} ${sentence.words ? "words" : "tokens"}${rest}.`),
+    html("p", {}, reading, html("strong", {}, tokenNode(reading ? read : queries, row)),
+      ` attends to ${attended.length} of ${possible} ${sentence.words ? "words" : "tokens"}${rest}.`),
     html("ol", { class: "bars" }, attended.slice(0, 8).map(({ key, share }) => html("li", {},
       html("span", { class: "key" }, tokenNode(keys, key)),
       html("span", { class: "bar", style: `--share: ${share}` }),
@@ -102,8 +105,10 @@ function mapRows(sentence, type, map) {
 // A map as a figure of its own.
 function mapFigure(sentence, type, map, title, ramp) {
   const { rows, columns } = labelsOf(sentence, type);
-  const [cell, left, top] = [20, 16 + 7 * Math.max(...rows.map((row) => row.length)), 44 + 7 * Math.max(...columns.map((text) => text.length))];
-  const colour = (share) => (share ? `rgb(${ramp[Math.max(1, Math.round(255 * Math.sqrt(share)))].slice(0, 3).map(Math.round).join()})` : "none");
+  const widest = (texts) => 7 * Math.max(...texts.map((text) => text.length));
+  const [cell, left, top] = [20, 16 + widest(rows), 44 + widest(columns)];
+  const rgb = (share) => ramp[Math.max(1, Math.round(255 * Math.sqrt(share)))].slice(0, 3).map(Math.round);
+  const colour = (share) => (share ? `rgb(${rgb(share).join()})` : "none");
   const style = getComputedStyle(document.documentElement);
   const width = Math.max(left + cell * columns.length + 16, 16 + 7 * title.length);
   return paper(width, top + cell * rows.length + 16,

@@ -4,7 +4,8 @@ function table(caption, head, rows) {
   const all = html("table", { class: "data" }, html("caption", { class: "hidden" }, caption),
     html("thead", {}, html("tr", {}, head)), html("tbody", {}, rows));
   const cells = () => [...all.rows].map((row) => [...row.cells].map((cell) => cell.textContent));
-  return [html("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": caption }, all), savers(caption, { table: cells })];
+  const shown = html("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": caption }, all);
+  return [shown, savers(caption, { table: cells })];
 }
 
 const column = (text, attributes = {}) => html("th", { scope: "col", ...attributes }, text);
@@ -18,11 +19,13 @@ const headButton = (model, row, text, choose) => !model.maps ? text : html("butt
 function summary(data) {
   const types = typesOf(data);
   return html("div", { class: "cards" }, data.models.map((model, index) => {
-    const { checkpoint, update, averaged, corpus, subset, sentences, source_lang: source, target_lang: target } = model.about;
+    const { checkpoint, update, averaged, corpus, subset, sentences } = model.about;
+    const { source_lang: source, target_lang: target } = model.about;
+    const split = corpus ? `${corpus}, ${subset}: ` : "";
     const facts = [
       ["checkpoint", update && !averaged ? `${checkpoint}, update ${whole(update)}` : checkpoint],
       ["average of", averaged && `${averaged.length} checkpoints, at the updates ${averaged.map(whole).join("; ")}`],
-      ["measured on", `${corpus ? `${corpus}, ${subset}: ` : ""}${whole(sentences)} ${sentences === 1 ? "sentence" : "sentences"}`],
+      ["measured on", `${split}${whole(sentences)} ${sentences === 1 ? "sentence" : "sentences"}`],
       ["languages", source && target ? `${source} → ${target}` : null],
     ];
     return html("article", { class: `card model-${index % 6}` },
@@ -30,8 +33,8 @@ function summary(data) {
       html("dl", {}, facts.filter(([, text]) => text).map(([name, text]) => [
         html("dt", {}, name), html("dd", {}, text)])),
       table(`α and density of ${model.name}`,
-        [column("attention"), column("heads", { class: "number" }), column("min α", { class: "number" }),
-          column("mean α", { class: "number" }), column("max α", { class: "number" }), column("mean density", { class: "number" })],
+        [column("attention"), ...["heads", "min α", "mean α", "max α", "mean density"].map(
+          (name) => column(name, { class: "number" }))],
         types.map((type) => {
           const rows = model.heads.filter((row) => row.attention === type.key);
           if (!rows.length) return null;
