@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from user_dir.corpora.own_pairs import describe_pairs
 from user_dir.corpora.readers import FORMATS, ONE_FILE, Source, read_lines, read_pairs
 from user_dir.corpora.readers.segments import read_segments
 from user_dir.errors import UserError
@@ -103,6 +104,12 @@ def test_sides_of_unequal_length(tmp_path):
     assert pairs_of("lines", left, written(tmp_path / "a.en", "c\nd\n")) == [("a", "c"), ("b", "d")]
     with pytest.raises(UserError, match=r"not parallel: .*a\.de has 4 sentences, the other has more"):
         pairs_of("lines", left, written(tmp_path / "b.en", "c\nd\n\n\n\ne\n"))
+
+
+def test_pairs_in_one_file_of_one_side(tmp_path):
+    segments = written(tmp_path / "a.sgm", "<seg>ein Satz</seg>\n" * 40)
+    with pytest.raises(UserError, match=r"a\.sgm, line 1: it has 1 columns only"):
+        describe_pairs([segments], PAIR, "a", tmp_path)
 
 
 def test_some_lines_of_a_file(tmp_path):

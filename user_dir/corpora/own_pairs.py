@@ -10,7 +10,7 @@ import yaml
 from ..errors import UserError
 from ..files import DATA, write_text
 from .corpus import Corpus, load_corpus
-from .readers import Source, format_of, read_pairs
+from .readers import ONE_FILE, Source, format_of, read_pairs
 from .stages import write_rows
 
 HELD_OUT = 2000  # approximate maximum of pairs in each of valid and test
@@ -30,7 +30,7 @@ def describe_pairs(
             are invalid.
     """
     folder, form = Path(data or DATA) / name, format_of(files[0].name)
-    columns = dict(zip(languages, (1, 2))) if len(files) == 1 and form == "lines" else None
+    columns = dict(zip(languages, (1, 2))) if len(files) == 1 and form not in ONE_FILE else None
     source = Source({}, "columns" if columns else form, columns=columns)
     count = sum(1 for _ in read_pairs(files, languages, source))
     if count < LEAST:
