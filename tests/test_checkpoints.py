@@ -230,7 +230,7 @@ def test_numbers_of_numpy_1_and_2_load(tmp_path):
         save(loaded, tmp_path / "again.pt")
         assert type(torch.load(tmp_path / "again.pt", weights_only=False)["counts"]) is np.ndarray
     torch.save(state(best=np.array([print])), tmp_path / "objects.pt")
-    refused(tmp_path / "objects.pt", "")
+    refused(tmp_path / "objects.pt", "not a checkpoint of fairseq")
 
 
 def test_a_checkpoint_from_before_cfg_converts_to_one_that_fairseq_reads(tmp_path):

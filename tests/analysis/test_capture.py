@@ -40,36 +40,25 @@ def module(model, attention: str, layer: int):
     return getattr(side.layers[layer], name)
 
 
-@pytest.mark.parametrize(
-    "masked", [HEADS[:1], HEADS[1:2], HEADS[2:], HEADS, [("encoder_self", 0, 0), HEADS[0]]]
-)
-def test_masking_a_head_equals_removing_its_columns_of_the_output_projection(masked):
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("masked", [HEADS, [("encoder_self", 0, 0), ("encoder_self", 1, 0), HEADS[0]]])
+def test_masking_a_head_equals_removing_its_columns_of_the_output_projection(masked, shared):
+    """Of its own attention alone, although others may share the projection."""
     model, sample = build().eval(), batch()
-    whole = output(model, sample)
-    assert len(set(all_heads(model))) == 2 * 4 + 2 * 2 + 2 * 2 and set(masked) < set(all_heads(model))
+    if shared:
+        model = editors.build("--share-self-attention --tie-context-attention").eval()
+        sample = editors.batch()
+    whole, heads = output(model, sample), set(all_heads(model))
+    assert len(heads) == (3 * 2 * 4 if shared else 2 * 4 + 2 * 2 + 2 * 2) and set(masked) < heads
     with masked_heads(model, masked):
         without = output(model, sample)
     assert torch.equal(output(model, sample), whole), "the model is not as it was"
     assert not torch.allclose(without, whole)
-    for attention, layer, head in masked:
-        projection = module(model, attention, layer)
-        size = projection.head_dim
-        with torch.no_grad():
-            projection.out_proj.weight[:, head * size : (head + 1) * size] = 0
+    for kind, layer, head in masked:
+        attention = module(model, kind, layer)
+        attention.out_proj, size = copy.deepcopy(attention.out_proj), attention.head_dim
+        attention.out_proj.weight.data[:, head * size : (head + 1) * size] = 0
     assert torch.allclose(output(model, sample), without, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("masked", HEADS)
-def test_a_head_is_masked_alone_although_attentions_share_projections(masked):
-    model = editors.build("--share-self-attention --tie-context-attention").eval()
-    sample, (kind, layer, head) = editors.batch(), masked
-    attention = module(model, kind, layer)
-    with masked_heads(model, [masked]):
-        without = output(model, sample)
-    attention.out_proj = copy.deepcopy(attention.out_proj)
-    dim = attention.head_dim
-    attention.out_proj.weight.data[:, head * dim : (head + 1) * dim] = 0
-    assert torch.allclose(without, output(model, sample), rtol=1e-9, atol=1e-12)
 
 
 def test_hooks_are_removed_after_an_error():

@@ -103,12 +103,13 @@ def test_against_loops(case, backend, taken):
 
 
 @pytest.mark.parametrize("alpha", (1.0, ALPHAS))
-def test_queries_without_keys_get_zeros(alpha):
+def test_queries_without_keys_get_zeros(alpha, backend):
     q, k, v = (x.requires_grad_() for x in inputs(3, 4))
     padding = torch.tensor([[True] * 4, [False, True, False, False]])
     mask = torch.zeros(3, 4, dtype=torch.bool)
     mask[1] = True
-    output, weights = attention(q, k, v, alpha, key_padding_mask=padding, attn_mask=mask, need_weights=True)
+    options = {"key_padding_mask": padding, "attn_mask": mask, "need_weights": True, "backend": backend}
+    output, weights = attention(q, k, v, alpha, **options)
     output.square().sum().backward()
     assert (output[0] == 0).all() and (output[1, :, 1] == 0).all() and (output[1, :, 0] != 0).all()
     assert (weights[0] == 0).all() and (weights[1, :, 1] == 0).all()
@@ -143,14 +144,14 @@ def test_gradcheck_of_query_key_value_and_alpha(options):
 
 @pytest.mark.parametrize("alpha", (1.0, torch.ones(3, 1, 1)))
 @pytest.mark.parametrize("causal", (False, True))
-def test_at_alpha_one_equals_torch(alpha, causal):
+def test_at_alpha_one_equals_torch(alpha, causal, backend):
     q, k, v = (x.requires_grad_() for x in inputs(5, 5))
     padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
     visible = ~padding[:, None, None, :]
     if causal:
         visible = visible & torch.ones(5, 5, dtype=torch.bool).tril()
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
-    output, _ = attention(q, k, v, alpha, key_padding_mask=padding, causal=causal)
+    output, _ = attention(q, k, v, alpha, key_padding_mask=padding, causal=causal, backend=backend)
     torch.testing.assert_close(output, expected, rtol=1e-12, atol=1e-14)
     grad = torch.randn_like(output)
     ours = torch.autograd.grad(output, (q, k, v), grad)

@@ -59,7 +59,7 @@ def test_all_descriptions_of_the_repository_are_valid():
             "another column for each of de, en",
         ),
         ("first.{language}", "{file: a, format: columns, columns: {de: 2, en: 2}}", "another column"),
-        ("citation: none", "clean: {chars: {max: 9}}", "clean"),
+        ("citation: none", "clean: {chars: {max: 9}}", r"`chars` - at `\$\.clean`"),
         ("citation: none", "tokenised: true", "tokenised: .* requires a reference"),
         ("citation: none", "a: !!python/object/apply:os.system ['true']", "it is not YAML"),
     ],

@@ -33,7 +33,6 @@ def test_the_log_line_has_what_was_replayed(flags):
     assert "replayed=" in flags[1] and "graphs=" in flags[1]
 
 
-@pytest.mark.nightly
 def test_a_config_trains_the_same_as_flags(flags, small, tmp_path):
     folder = tmp_path / "by_config"
     done = train_with(config(small, folder, cuda_graphs=True))  # YAML's on

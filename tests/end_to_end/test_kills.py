@@ -38,7 +38,7 @@ def test_killed_in_each_epoch_a_training_sees_each_sentence_once_an_epoch(
     assert done.returncode == 0, done.stderr[-5000:]
     expected = read_record(logs[through])
     beginnings = {epoch: update for update, (epoch, _) in reversed(expected[0].items())}
-    assert list(beginnings.values()) != [1] and beginnings[2] > 8
+    assert beginnings[2] > 8
 
     for epoch, words in zip((1, 2), (by_fairseq(killed), by_hydra)):
         monkeypatch.setenv("KILLED_AT", str(beginnings[epoch] + 4))

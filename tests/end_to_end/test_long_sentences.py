@@ -61,7 +61,7 @@ def test_training_counts_what_it_leaves_out(small, narrow):
 
 def test_training_checks_validation_data_first(small, tmp_path):
     line = long_lines(small, "valid")[0]
-    words = f"{line}", "of valid ", f"longer than {LIMIT} source", SKIP
+    words = f"line {line} ", "of valid ", f"longer than {LIMIT} source", SKIP
     refused(train(small, tmp_path / "a", *NARROW, check=False), *words)
     assert not list((tmp_path / "a").iterdir())
 
@@ -70,7 +70,7 @@ def test_fairseqs_commands_name_the_lines(small, narrow):
     data = [small / "bin", *PLUGIN, "--path", narrow]
     long = long_lines(small, "test")
     done = fairseq("generate", *data, check=False)
-    refused(done, f" {long[0]}", "of test ", f"{LIMIT} target", SKIP, "--truncate-source")
+    refused(done, f"line {long[0]} ", "of test ", f"{LIMIT} target", SKIP, "--truncate-source")
     done = fairseq("generate", *data, SKIP, "--beam", "1", "--max-len-b", "8")
     kept = set(range(len(lengths(small, "test")))) - {line - 1 for line in long}
     assert translated(done.stdout).keys() == kept

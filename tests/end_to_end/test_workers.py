@@ -1,4 +1,4 @@
-"""Two workers started by torchrun on the CPU: the same training as with one, and the effect of a kill."""
+"""Two workers started by torchrun on the CPU: the same training as with one."""
 
 from __future__ import annotations
 

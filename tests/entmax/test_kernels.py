@@ -364,7 +364,6 @@ def test_extreme_scores(dtype, backend):
     limit = torch.where(BOTH_ENDS < 1.001, 8 * (BOTH_ENDS - 1), 0.0)
     rounding, least = half_a_unit(dtype)
     assert_within(weights, expected, rounding * expected + least + 1e-6 + limit, "weights")
-    assert (weights[:, 10] == 0).all() and (dz[:, 10] == 0).all()
     assert (weights[scores == -INF] == 0).all() and (dz[scores == -INF] == 0).all()
 
     # The backward pass starts from the rounded weights.

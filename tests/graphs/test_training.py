@@ -175,11 +175,15 @@ def test_gradients_of_an_update_may_be_of_both_kinds(train, plain):
 
 
 def test_a_loss_that_is_never_finite_ends_it_as_before(train):
-    here = train(6)
-    with torch.no_grad():
-        here.model.decoder.layers[0].fc1.weight.fill_(float("nan"))
-    with pytest.raises((FloatingPointError, StopIteration)):  # the latter by fairseq's NanDetector
-        here.run(1)
+    ends = []
+    for how in ("on", "off"):
+        here = train(6, how=how)
+        with torch.no_grad():
+            here.model.decoder.layers[0].fc1.weight.fill_(float("nan"))
+        with pytest.raises((FloatingPointError, StopIteration)) as end:  # the latter by fairseq's NanDetector
+            here.run(1)
+        ends.append((end.type, str(end.value)))
+    assert ends[0] == ends[1]
 
 
 def test_where_memory_runs_out_graphs_are_released(train, plain, monkeypatch, caplog):

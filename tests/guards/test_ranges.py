@@ -37,9 +37,7 @@ def test_a_number_out_of_its_range_is_named(flags):
     flag, value = flags.split()
     words = f"--task translation --criterion label_smoothed_cross_entropy --optimizer adam {flags}"
     cfg = convert_namespace_to_omegaconf(parse(words))
-    with pytest.raises(
-        UserError, match=rf"{flag[2:].replace('-', '_')} must be from .*{value.split(',')[-1][:4]}"
-    ):
+    with pytest.raises(UserError, match=rf"{flag[2:].replace('-', '_')} must be from .* {value}(\.0)?$"):
         initialize.add_defaults(cfg)
 
 

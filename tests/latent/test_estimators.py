@@ -85,7 +85,7 @@ def test_straight_through_samples_exactly(family):
     def on_vectors(choices, inputs):
         if family == "categories":
             assert torch.equal(choices.sum(1), torch.ones_like(inputs))
-            return loss(choices.argmax(1), inputs) + 0 * choices.sum(1)
+            return choices @ loss(torch.arange(4), inputs[:1])
         assert ((choices == 0) | (choices == 1)).all()
         return loss(choices, inputs)
 
@@ -94,7 +94,7 @@ def test_straight_through_samples_exactly(family):
     estimate = gumbel(on_vectors, FAMILIES[family](draws), ones, temperature=1.0, straight_through=True)
     error = estimate.std() / DRAWS**0.5
     assert (estimate.mean() - enumerated(family, scores, loss)).abs() <= 4 * error
-    assert torch.autograd.grad(estimate.sum(), draws)[0].abs().sum() > 0 or family == "categories"
+    assert torch.autograd.grad(estimate.sum(), draws)[0].abs().sum() > 0
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -3,7 +3,7 @@
 import own_normalizer
 import pytest
 import torch
-from helpers import MODEL_TOLERANCE, batch, build, build_language_model, dictionary, loss, parse
+from helpers import MODEL_TOLERANCE, batch, build, build_language_model, dictionary, loss
 from invariants import assert_padding_changes_nothing, assert_steps_equal_the_whole, outputs
 
 from user_dir.attention.normalizers import NORMALIZERS, Normalizer, register
@@ -53,9 +53,10 @@ def test_every_parameter_learns(flags):
     assert value.isfinite() and unused == []
     wrong = [name for name, parameter in model.named_parameters() if not parameter.grad.isfinite().all()]
     assert wrong == []
-    for name in ("gated_norm.gate", "length_scaling.gamma.weight", "gated_norm.scale"):
+    own = {"gated_norm.gate": "rela", "gated_norm.scale": "rela", "length_scaling.gamma.weight": "--length"}
+    for name, flag in own.items():
         grads = [p.grad for key, p in model.named_parameters() if key.endswith(name)]
-        assert all(grad.any() for grad in grads)
+        assert bool(grads) == (flag in flags) and all(grad.any() for grad in grads)
 
 
 def test_the_other_parameters_do_not_depend_on_the_variant(flags):
@@ -159,4 +160,3 @@ def test_a_language_model(flags):
 def test_invalid_flags(flags, words):
     with pytest.raises(SystemExit, match=words):
         build(flags)
-    assert parse("--length-scaling").length_scaling is True

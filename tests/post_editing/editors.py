@@ -56,14 +56,14 @@ def batch(left_pad: bool = True) -> dict[str, Tensor]:
     targets = [[*some(count), words.eos()] for count in (3, 2, 5)]
     previous = [[words.eos(), *target[:-1]] for target in targets]
     return {
-        "src_tokens": _padded(sources, words.pad(), left_pad),
+        "src_tokens": padded(sources, words.pad(), left_pad),
         "src_lengths": torch.tensor(list(map(len, sources))),
-        "prev_output_tokens": _padded(previous, words.pad(), False),
-        "target": _padded(targets, words.pad(), False),
+        "prev_output_tokens": padded(previous, words.pad(), False),
+        "target": padded(targets, words.pad(), False),
     }
 
 
-def _padded(rows: list[list[int]], pad: int, left: bool) -> Tensor:
+def padded(rows: list[list[int]], pad: int, left: bool) -> Tensor:
     longest = max(map(len, rows))
     return torch.tensor(
         [[pad] * (longest - len(row)) + row if left else row + [pad] * (longest - len(row)) for row in rows]

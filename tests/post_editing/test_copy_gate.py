@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+from editors import padded
 
 from user_dir.post_editing.copy_gate import LONGEST_MATCH, CopyGate, Translation
 
@@ -22,21 +23,15 @@ def lines(generator: random.Random, left_pad: bool):
             pe[place : place + generator.randint(0, 2)] = [9] * generator.randint(0, 2)
         sources.append([*src, SEP, *mt, EOS])
         targets.append([*pe, EOS])
-    return padded(sources, left_pad), padded(targets, False), padded([[EOS, *t[:-1]] for t in targets], False)
-
-
-def padded(rows, left):
-    longest = max(map(len, rows))
-    return torch.tensor(
-        [[PAD] * (longest - len(row)) + row if left else row + [PAD] * (longest - len(row)) for row in rows]
-    )
+    previous = [[EOS, *target[:-1]] for target in targets]
+    return padded(sources, PAD, left_pad), padded(targets, PAD, False), padded(previous, PAD, False)
 
 
 def backward(mt, written, place):
     """How many of the last tokens written stand before a place of the translation; </s> begins both."""
-    before, output = [EOS, *mt][: place + 1], written
+    before = [EOS, *mt][: place + 1]
     count = 0
-    while count < min(len(before), len(output), LONGEST_MATCH) and before[-1 - count] == output[-1 - count]:
+    while count < min(len(before), len(written), LONGEST_MATCH) and before[-1 - count] == written[-1 - count]:
         count += 1
     return count
 
