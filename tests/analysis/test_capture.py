@@ -41,7 +41,10 @@ def module(model, attention: str, layer: int):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("masked", [HEADS, [("encoder_self", 0, 0), ("encoder_self", 1, 0), HEADS[0]]])
+@pytest.mark.parametrize(
+    "masked",
+    [HEADS[:1], HEADS[1:2], HEADS[2:], HEADS, [("encoder_self", 0, 0), ("encoder_self", 1, 0), HEADS[0]]],
+)
 def test_masking_a_head_equals_removing_its_columns_of_the_output_projection(masked, shared):
     """Of its own attention alone, although others may share the projection."""
     model, sample = build().eval(), batch()

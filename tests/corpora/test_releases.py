@@ -147,6 +147,8 @@ def test_a_corpus_that_was_moved_is_not_made_again(whole, tmp_path):
     corpus = load_corpus(name, tmp_path / "data")
     before = times(corpus.folder)
     prepare(corpus, tmp_path / "raw")
+    shutil.rmtree(tmp_path / "raw")
+    prepare(corpus)  # the release is not needed any more
     assert times(corpus.folder) == before
 
 

@@ -85,11 +85,13 @@ def test_average_is_the_mean(trained, tmp_path):
 
 def test_what_cannot_be_evaluated_ends_with_an_error_message(corpus, trained, stock, tmp_path):
     """Checkpoints that are none, or broken: ``test_hostile_files.py``."""
-    last = trained / "checkpoint_last.pt"
+    last, cut = trained / "checkpoint_last.pt", tmp_path / "cut.pt"
 
     def evaluate(path, *flags):
         return script("evaluate", *of(path, corpus), *flags, check=False)
 
+    cut.write_bytes(last.read_bytes()[:5000])
+    refused(evaluate(cut), "cut.pt")
     refused(evaluate(stock, "--subset", "test_2016"), "'test_2016'", "train, valid, test")
     refused(evaluate(last, "--output", corpus / "text"), "a folder of the corpus")
     done = script("average", "--path", last, stock, "--output", tmp_path / "a.pt", check=False)
