@@ -121,6 +121,6 @@ def test_words_of_truth_mean_the_same_in_every_section(tmp_path):
             assert settings[section][name] is (word != "no"), (section, name)
 
 
-@pytest.mark.parametrize("text", ("a,b", "a=b", "[x", "it's", "a\\b"))
+@pytest.mark.parametrize("text", ("a,b", "a=b", "[x", "it's", "a\\b", "a\\b,c", "[\\\\'\\"))
 def test_text_that_hydra_cannot_read_is_taken_literally(text):
     assert settings_with(f"checkpoint.save_dir={text}")["checkpoint"]["save_dir"] == text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
@@ -64,7 +65,9 @@ def hydra_override(override: str) -> str:
         warnings.simplefilter("ignore")  # about hydra versions
         if not OverridesParser.create().parse_override(f"++{override}").is_sweep_override():
             return f"++{override}"
-    return f"++{key}=" + "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    # hydra reads a backslash as an escape only before a quote
+    escaped = re.sub(r"\\+(?='|$)", lambda match: 2 * match[0], value).replace("'", "\\'")
+    return f"++{key}='{escaped}'"
 
 
 def check_config(path: Path, overrides: list[str], root: Path | None = None) -> dict[str, Any]:

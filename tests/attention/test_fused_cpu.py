@@ -1,5 +1,7 @@
 """The fused CPU kernel against dense attention."""
 
+from functools import partial
+
 import pytest
 import torch
 from helpers import computed, covering
@@ -95,6 +97,18 @@ def test_outputs_weights_and_gradients(case, monkeypatch):
         assert actual.isfinite().all() and actual.dtype == dtype
         difference = (actual - expected).abs().max()
         assert difference <= TOLERANCE[dtype] * (1 + expected.abs().max())
+
+
+def test_gradients_of_overlapping_keys():
+    """Keys that are windows of one signal: the last two strides are 1."""
+    signal = torch.randn(2, 3, 70, requires_grad=True)
+    query, value = torch.randn(2, 2, 3, 7, 64)
+    windows = signal.unfold(2, 64, 1)
+    fused, dense = (
+        torch.autograd.grad(compute(query, windows, value, 1.5)[0].square().sum(), signal)[0]
+        for compute in (partial(computed, cpu.KERNEL.compute), partial(computed, dense_attention))
+    )
+    torch.testing.assert_close(fused, dense, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("most_dense_keys", (0, 1000))

@@ -63,13 +63,14 @@ def test_gradients_where_a_row_is_empty():
     assert (empty == empty[0]).all() and -INFINITY < empty[0] < -600
 
 
+@pytest.mark.parametrize("scale", (1, 1e3))
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float16))
-def test_words_that_are_impossible_have_finite_gradients(dtype):
+def test_words_that_are_impossible_have_finite_gradients(dtype, scale):
     logits = torch.tensor([[0.0, -500.0, 3.0], [200.0, -300.0, -INFINITY]], dtype=dtype, requires_grad=True)
     weights = torch.tensor([0.5, 0.5], dtype=dtype, requires_grad=True)
     mixed = log_mixture(logits, weights, torch.tensor([0, 0]), 2)
     assert mixed.dtype == torch.float32 and mixed.isfinite().all()
-    mixed[0].sum().backward()
+    (scale * mixed[0]).sum().backward()
     assert logits.grad.dtype == weights.grad.dtype == dtype
     assert logits.grad.isfinite().all() and weights.grad.isfinite().all()
 

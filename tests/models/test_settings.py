@@ -189,6 +189,7 @@ REFUSED = {
     f"{LATENT} --attention-normalizer softmax": "needs an α above 1",
     f"{LATENT} {LATENT}-alpha 2 --no-cross-attention": "cannot be combined",
     f"{LATENT} {LATENT}-alpha 2 --quant-noise-scalar 0.1": "--quant-noise-scalar",
+    f"{LATENT} {LATENT}-alpha 2 --output-alpha-start 1.5 --output-alpha-updates 9": "--output-alpha",
 }
 
 

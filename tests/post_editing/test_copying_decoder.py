@@ -149,3 +149,5 @@ def test_other_criterions_and_models_are_refused():
     for wrong in ("0.5", "2.5", "nan"):
         with pytest.raises(UserError, match="--copy-gate"):
             build(f"--copy-gate {wrong}")
+    with pytest.raises(UserError, match="--output-alpha"):
+        build(f"{GATE} --output-alpha 1.5")

@@ -97,6 +97,16 @@ def test_its_checkpoint_is_a_bert(data, tmp_path):
     assert torch.equal(editor.decoder.layers[1].fc1.weight, bert.encoder.layers[1].fc1.weight)
 
 
+def test_it_starts_from_a_bert_whose_task_added_the_mask(data, tmp_path):
+    path, bert = saved(data, tmp_path)
+    others = [symbol for symbol in SYMBOLS if symbol != "<mask>"]
+    dictionary(others).save(str(data / "dict.txt"))
+    _, model = masked_lm(f"--bert {path}", seed=2)
+    rows = dictionary([*others, "<mask>"])
+    expected = bert.encoder.embed_tokens.weight[[rows.index(symbol) for symbol in dictionary().symbols]]
+    assert torch.equal(model.encoder.embed_tokens.weight, expected)
+
+
 def test_it_starts_from_a_bert(data, tmp_path):
     """By whose rate fairseq's optimizer composite trains all but the output layer."""
     path, bert = saved(data, tmp_path)

@@ -10,17 +10,16 @@ from torch import Tensor, distributed
 from .alpha import Alpha
 
 
-def keys_per_query(weights: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+def keys_per_query(weights: Tensor, query_padding_mask: Tensor | None = None) -> Tensor:
     """The mean number of keys with a weight above 0 over the queries of a batch: (H,) in float64.
 
     Args:
         weights: (B, H, T, S). Queries without any key do not count.
-        key_padding_mask: (B, S), true where a key is padding. If T = S, the mask also marks
-            padded queries, which do not count.
+        query_padding_mask: (B, T), true where a query is padding, which does not count.
     """
     keys = (weights > 0).sum(-1)  # (B, H, T)
-    if key_padding_mask is not None and weights.size(2) == weights.size(3):
-        keys = keys.masked_fill(key_padding_mask[:, None], 0)
+    if query_padding_mask is not None:
+        keys = keys.masked_fill(query_padding_mask[:, None], 0)
     return keys.sum((0, 2)).double() / (keys > 0).sum((0, 2)).clamp_min(1)
 
 

@@ -214,8 +214,9 @@ def _or_nothing(tensor: Tensor | None, like: Tensor) -> Tensor:
 
 
 def dense_rows(tensor: Tensor) -> Tensor:
-    """The tensor with contiguous rows; the output of a projection is not copied."""
-    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+    """The tensor with contiguous rows, which are those of ``empty_like`` too; a projection is not copied."""
+    *others, last = tensor.stride()
+    return tensor if last == 1 and 1 not in others else tensor.contiguous()  # 1 twice: rows overlap
 
 
 def empty_output(query: Tensor) -> Tensor:

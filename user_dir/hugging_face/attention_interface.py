@@ -75,7 +75,8 @@ def entmax_attention(
     masks, needed = (padding, hidden, causal), bool(wanted) or counts
     output, weights = attention(query, key, value, alpha.value(), *masks, dropout, need_weights=needed)
     if counts:
-        alpha.keys.append(keys_per_query(weights, padding))
+        of_queries = None if attention_type(module) == "decoder_context" else padding
+        alpha.keys.append(keys_per_query(weights, of_queries))
     return output.transpose(1, 2).contiguous(), weights
 
 
@@ -192,6 +193,14 @@ def attentions_of(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
         if code is not None and "ALL_ATTENTION_FUNCTIONS" in code.co_names:
             yield name, module
+
+
+def attention_type(module: Any) -> str:
+    """The type of an attention module: one of :data:`~user_dir.attention.ATTENTION_TYPES`."""
+    if getattr(module, "is_causal", False):
+        return "decoder_self"
+    crosses = getattr(module, "is_cross_attention", getattr(module, "is_decoder", False))
+    return "decoder_context" if crosses else "encoder_self"
 
 
 def heads_of(module: Any) -> int:

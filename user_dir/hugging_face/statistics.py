@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..attention import ATTENTION_TYPES
 from ..files import write_json
-from .attention_interface import attentions_of, heads_of
+from .attention_interface import attention_type, attentions_of, heads_of
 
 BINS = 20
 MEASURES = {
@@ -45,10 +45,8 @@ def head_statistics(
         What is written: under ``heads`` a row for each head, under ``layers`` one for each layer of an
         attention type; ``measures`` says what their numbers are.
     """
-    modules = sorted(
-        ((_attention_type(module), module) for _, module in attentions_of(model.eval())),
-        key=lambda pair: ATTENTION_TYPES.index(pair[0]),
-    )
+    modules = [(attention_type(module), module) for _, module in attentions_of(model.eval())]
+    modules.sort(key=lambda pair: ATTENTION_TYPES.index(pair[0]))
     kinds, tables = [kind for kind, _ in modules], [[] for _ in modules]
     for batch in batches:
         outputs = model(**batch, output_attentions=True)
@@ -73,13 +71,6 @@ def head_statistics(
     if output is not None:
         write_json(output, result)
     return result
-
-
-def _attention_type(module: Any) -> str:
-    if getattr(module, "is_causal", False):
-        return "decoder_self"
-    crosses = getattr(module, "is_cross_attention", getattr(module, "is_decoder", False))
-    return "decoder_context" if crosses else "encoder_self"
 
 
 def _measure(kind: str, weights: Tensor, masks: dict[str, Tensor | None]) -> Tensor:

@@ -14,6 +14,7 @@ from ..entmax.operators import define_operator, once
 
 ONCE = "log_mixture cannot be differentiated twice"
 
+LEAST = {torch.float32: 1e-37, torch.float64: 1e-300}
 _PROBLEM = [POINTER] * 3 + [INTEGER] * 2
 kernels = NativeKernels(
     Path(__file__).with_name("mixture_cpu.cpp"),
@@ -33,8 +34,8 @@ def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tens
 
     Returns:
         (R, V), float64 for float64 logits, else float32. A probability below 1e-37 (float64: 1e-300) is
-        raised to it. A row with a NaN, or with logits without a finite maximum, is NaN. Once
-        differentiable in logits and weights.
+        raised to it, a constant without a gradient. A row with a NaN, or with logits without a finite
+        maximum, is NaN. Once differentiable in logits and weights.
 
     Raises:
         ValueError: shapes or devices do not fit; on a CPU also if ``row`` does not ascend in its range, or a
@@ -75,7 +76,7 @@ def mixture_of(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tenso
     """The sum of each row's pairs (R, V), at least 1e-37 (float64: 1e-300)."""
     weighted = weighted_softmax(logits, weights)
     total = torch.zeros(rows, logits.size(1), dtype=logits.dtype, device=logits.device)
-    return total.index_add_(0, row, weighted).clamp_min_(1e-37 if total.dtype == torch.float32 else 1e-300)
+    return total.index_add_(0, row, weighted).clamp_min_(LEAST[total.dtype])
 
 
 # ---------------------------------------------------------------------------------------- operators
@@ -134,7 +135,8 @@ def _backward(
     # With q_n = π_n softmax(z_n), mixture m and c_n = q_n grad / m, the gradient of π_n is Σ_v c_nv / π_n,
     # and that of z_n is c_n − q_n Σ_v c_nv / π_n; in few passes over (N, V), which are most of the cost.
     weighted = weighted_softmax(logits, weights)
-    grad_logits = (grad / mixture).index_select(0, row).mul_(weighted)
+    ratios = torch.where(mixture <= LEAST[grad.dtype], 0.0, grad / mixture)
+    grad_logits = ratios.index_select(0, row).mul_(weighted)
     grad_weights = grad_logits.sum(1) / weights.to(grad.dtype)
     grad_logits.addcmul_(weighted, grad_weights.unsqueeze(1), value=-1)
     return grad_logits.contiguous(), grad_weights.to(weights.dtype)

@@ -86,15 +86,16 @@ void forward(const Problem<T>& problem, T* pairs, T* mixture, T* log_p) {
 
 // ----------------------------------------------------------------------------------------------- backward
 
-// With g the gradient of the result, m the mixture and t = g / m: the gradient of z_n is q_n (t − d_n), that of π_n is
-// d_n = Σ_v q_nv t_v / π_n.
+// With g the gradient of the result, m the mixture and t = g / m (0 where m was raised): the gradient of z_n is
+// q_n (t − d_n), that of π_n is d_n = Σ_v q_nv t_v / π_n.
 template <typename T>
 void backward_row(const Problem<T>& problem, int64_t row, const Pair<T>* pairs, const T* mixture, const T* grad,
                   T* ratios, T* grad_logits, T* grad_weights) {
   constexpr int lanes = Simd<T>::lanes;
   const int64_t n = problem.n;
   for (int64_t j = 0; j < n; j += lanes) {
-    store(load(grad + j, n - j) / load(mixture + j, n - j, T(1)), ratios + j, n - j);
+    const Vec<T> m = load(mixture + j, n - j, T(1));
+    store(m <= least_mixture<T> ? Vec<T>{} : load(grad + j, n - j) / m, ratios + j, n - j);
   }
   for (int64_t pair = problem.first[row]; pair < problem.first[row + 1]; ++pair) {
     const auto [top, scale] = pairs[pair];

@@ -53,7 +53,7 @@ class TrainingDial(nn.Module):
             dial.loss, dial.dense_loss = known
             for attention in self.attentions:
                 attention.normalizer.register_forward_pre_hook(partial(_ask_for_weights, attention.alpha))
-                attention.normalizer.register_forward_hook(partial(_count, attention.alpha))
+                attention.normalizer.register_forward_hook(partial(_count, attention))
         dial.prepare(update + 1)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:
@@ -68,6 +68,9 @@ def _ask_for_weights(alpha: Alpha, normalizer: nn.Module, arguments: tuple[Atten
     return inputs._replace(need_weights=True), "dense" if backend == "dense" else "auto"
 
 
-def _count(alpha: Alpha, normalizer: nn.Module, arguments: tuple, result: tuple) -> None:
-    if alpha.keys is not None and normalizer.training:
-        alpha.keys.append(keys_per_query(result[1], arguments[0].key_padding_mask))
+def _count(
+    attention: EntmaxMultiheadAttention, normalizer: nn.Module, arguments: tuple, result: tuple
+) -> None:
+    if attention.alpha.keys is not None and normalizer.training:
+        padding = arguments[0].key_padding_mask if attention.self_attention else None
+        attention.alpha.keys.append(keys_per_query(result[1], padding))

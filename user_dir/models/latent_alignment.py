@@ -14,7 +14,7 @@ from ..attention.dense import attention_scores
 from ..entmax import entmax
 from ..errors import UserError
 from ..latent import log_mixture
-from .layers import AdaptivelySparseDecoder, linear, use_onednn
+from .layers import AdaptivelySparseDecoder, linear, output_normalizer, use_onednn
 from .settings import alpha_configs, described
 
 
@@ -221,7 +221,7 @@ def latent_alignment(args) -> bool:
     if args.latent_alignment_top_k < 1:
         raise UserError(f"--latent-alignment-top-k must be at least 1, not {args.latent_alignment_top_k}")
     others = args.adaptive_softmax_cutoff, args.no_cross_attention, args.quant_noise_scalar
-    if any(others) or args.output_alpha != 1:
+    if any(others) or not output_normalizer(args).is_softmax:
         raise UserError(
             "--latent-alignment cannot be combined with --adaptive-softmax-cutoff, --output-alpha, "
             "--no-cross-attention or --quant-noise-scalar"

@@ -9,7 +9,7 @@ from torch import nn
 
 from ..corpora.pieces import separator_of
 from ..errors import UserError
-from ..models.layers import layers_of
+from ..models.layers import layers_of, output_normalizer
 from ..models.settings import as_namespace, make_settings, register, setting
 from ..models.transformer import AdaptivelySparseTransformerModel, TransformerSettings
 from .bert import BertDecoder, BertEncoder, set_eps
@@ -166,6 +166,8 @@ class AdaptivelySparsePostEditor(AdaptivelySparseTransformerModel):
             return BertDecoder(cfg, tgt_dict, embed_tokens)
         if not 1 <= alpha <= 2:
             raise UserError(f"--copy-gate must be a number from 1 to 2, not {alpha:g}")
+        if not output_normalizer(args).is_softmax:
+            raise UserError("--copy-gate cannot be combined with --output-alpha")
         return CopyingBertDecoder(cfg, tgt_dict, embed_tokens, alpha, separator_of(tgt_dict.indices))
 
 

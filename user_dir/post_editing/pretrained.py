@@ -197,9 +197,9 @@ def _read_checkpoint(path: Path) -> Bert:
     if not dictionary.is_file():
         dictionary = ROOT / str(task_settings(state).get("data")) / "dict.txt"
     symbols = read_dictionary(dictionary.parent).symbols
-    rows = {symbol: row for row, symbol in enumerate(symbols)}
-    if "<mask>" not in rows:  # fairseq's task adds it
+    if "<mask>" not in symbols:  # fairseq's task adds it
         symbols = [*symbols, "<mask>"]
+    rows = {symbol: row for row, symbol in enumerate(symbols)}
     vocabulary = fingerprints_of({"source": symbols}, {"source": dictionary}, pieces_file(dictionary.parent))
     require_same(state, path, vocabulary)
     settings = filled(name, model_settings(state))
