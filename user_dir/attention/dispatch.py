@@ -36,7 +36,8 @@ def attention(
         value: (B, H, S, D); dense attention also accepts a different last dimension.
         alpha: a number, or a tensor (H, 1, 1), one α per head, or (1, 1, 1). At least 1.
         key_padding_mask: boolean (B, S), true where a key is padding, on either side.
-        attn_mask: (T, S), added to the scores; or boolean, true where a query must not attend to a key.
+        attn_mask: what broadcasts to (B, H, T, S), such as (T, S): added to the scores; or boolean, true
+            where a query must not attend to a key.
         causal: query t attends to keys 0 … t only (T = S).
         dropout: probability of dropping a weight, after the normalizer.
         need_weights: also return the weights, before dropout.

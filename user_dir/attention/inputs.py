@@ -17,7 +17,7 @@ class AttentionInputs(NamedTuple):
     value: Tensor  # (B, H, S, D)
     alpha: float | Tensor  # a number, or (H, 1, 1), or (1, 1, 1)
     key_padding_mask: Tensor | None = None  # (B, S)
-    attn_mask: Tensor | None = None  # (T, S)
+    attn_mask: Tensor | None = None  # (T, S), or what broadcasts to (B, H, T, S)
     causal: bool = False
     dropout: float = 0.0
     need_weights: bool = False

@@ -90,7 +90,7 @@ def can_search(model: nn.Module, on_device: bool = False) -> bool:
 def _is_known(module: nn.Module) -> bool:
     """Whether the searches know what a module computes, not counting its parts."""
     kind = exact_type(module)
-    if kind not in MODULES and not getattr(kind, "searchable", False):
+    if kind not in MODULES and not vars(kind).get("searchable", False):  # not inherited
         return False
     if module.training or module._forward_hooks or module._forward_pre_hooks:
         return False

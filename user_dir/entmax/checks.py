@@ -109,7 +109,7 @@ def hide(
     Args:
         scores: (B, H, T, S).
         key_padding_mask: (B, S), true where a key is padding.
-        attn_mask: (T, S), added to the scores; or boolean, true where a query must not attend to a key.
+        attn_mask: added to the scores; or boolean, true where a query must not attend to a key.
         causal: query t attends to keys 0 … t only (T = S).
 
     Raises:

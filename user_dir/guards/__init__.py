@@ -50,7 +50,6 @@ def put_around(owner, name: str, function: Callable) -> None:
     def outer(*args, **kwargs):
         return function(inner, *args, **kwargs)
 
-    outer.guard = function.__module__
     setattr(owner, name, kind(outer) if kind else outer)
     for place, module in list(sys.modules.items()) if isinstance(owner, ModuleType) else ():
         if place.startswith("fairseq") and getattr(module, name, None) is inner:

@@ -68,8 +68,6 @@ def keep_whole_settings(begin, self, cfg, task, model, *args, **kwargs):
 # fairseq reads torchrun's variables only if it counts several GPUs, and has worker 0 read a checkpoint and
 # broadcast it as a pickle, which PyTorch 2.6 and later refuse.
 
-READ_BY_EACH = "load_checkpoint_on_all_dp_ranks"
-
 
 def launched_workers(ddp_backend: str, cpu: bool) -> dict[str, object]:
     """The ``distributed_training`` settings that join the workers started by ``torchrun``.
@@ -100,7 +98,7 @@ def launched_workers(ddp_backend: str, cpu: bool) -> dict[str, object]:
 def call_main(call, cfg: FairseqConfig, main, **kwargs):
     """Let training commands join the workers; others, such as fairseq-validate, have no model."""
     if getattr(cfg, "model", None) is not None:
-        cfg.checkpoint[READ_BY_EACH] = True
+        cfg.checkpoint.load_checkpoint_on_all_dp_ranks = True
         distributed = cfg.distributed_training
         if distributed.distributed_init_method is None:
             for name, value in launched_workers(distributed.ddp_backend, cfg.common.cpu).items():

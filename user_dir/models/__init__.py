@@ -1,10 +1,5 @@
 """fairseq's models with α-entmax attention: the Transformer and the language model."""
 
-from types import SimpleNamespace
-
-import numpy as np
-
-from .heads import SparseHeads
 from .language_model import AdaptivelySparseLanguageModel
 from .latent_alignment import LatentAlignment
 from .multihead_attention import EntmaxMultiheadAttention, causal_mask
@@ -15,9 +10,5 @@ __all__ = [
     "AdaptivelySparseTransformerModel",
     "EntmaxMultiheadAttention",
     "LatentAlignment",
-    "SparseHeads",
     "causal_mask",
 ]
-
-if not hasattr(np, "compat"):  # numpy 2 lacks what fairseq's ``--sample-break-mode eos`` uses
-    np.compat = SimpleNamespace(long=int)

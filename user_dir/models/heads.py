@@ -14,6 +14,7 @@ from torch import Tensor, distributed
 
 from ..attention import BACKENDS, Alpha, AlphaConfig, unavailable
 from ..attention.normalizers import NORMALIZERS
+from ..attention.normalizers.alpha_entmax import AlphaEntmax
 from ..errors import UserError
 from ..files import write_text
 from .dial import TrainingDial
@@ -118,7 +119,8 @@ class SparseHeads:
         self.set_alphas(configs)
         for attention_type, attentions in self.attentions().items():
             name = configs[attention_type].attention_normalizer
-            if attentions and backend not in ("auto", "dense") and not NORMALIZERS[name].fused:
+            fits = backend in ("auto", "dense") or issubclass(NORMALIZERS[name], AlphaEntmax)
+            if attentions and not fits:
                 raise UserError(
                     f"--attention-backend {backend} does not support --attention-normalizer {name}; use auto"
                 )

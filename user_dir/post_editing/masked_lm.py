@@ -74,10 +74,6 @@ class AdaptivelySparseMaskedLM(SparseHeads, FairseqEncoderModel):
             x = x[masked_tokens]
         return self.head(x), encoder_out
 
-    def max_positions(self) -> int:
-        """The longest input, in tokens."""
-        return self.encoder.max_positions()
-
 
 @around(MaskTokensDataset, "__getitem__")
 def keep_separators(read, self, index):

@@ -25,7 +25,7 @@ class Entmax(AlphaEntmax):
     equation = "[(α − 1) s − τ]₊^(1 / (α − 1))"
     source = "[Correia et al. 2019](https://arxiv.org/abs/1909.00015), section 3.2"
     alpha = None
-    fused = searchable = True
+    searchable = True
 
 
 @register
@@ -36,7 +36,7 @@ class Entmax15(AlphaEntmax):
     equation = "[s/2 − τ]₊²: α-entmax with α = 1.5"
     source = "[Peters et al. 2019](https://arxiv.org/abs/1905.05702), equation 10"
     alpha = 1.5
-    fused = searchable = True
+    searchable = True
 
 
 @register
@@ -47,7 +47,7 @@ class Sparsemax(AlphaEntmax):
     equation = "[s − τ]₊: α-entmax with α = 2"
     source = "[Martins and Astudillo 2016](https://arxiv.org/abs/1602.02068), equation 2"
     alpha = 2.0
-    fused = searchable = True
+    searchable = True
 
 
 @register
@@ -57,4 +57,4 @@ class Softmax(AlphaEntmax):
     name, title = "softmax", "softmax"
     equation = "exp(s) / Σ exp(s): α-entmax with α = 1"
     source = "[Vaswani et al. 2017](https://arxiv.org/abs/1706.03762), equation 1"
-    fused = searchable = True
+    searchable = True

@@ -24,23 +24,14 @@ class Normalizer(nn.Module):
         equation: its weights as a function of the scores s.
         source: paper and equation.
         alpha: α of every head; None if it is learned or scheduled. Where the equation has no α, it is 1.
-        fused: whether the backends of attention compute it, fused kernels among them.
         searchable: whether our beam searches (:mod:`~user_dir.decoding`) can compute it. They compute ReLA
-            if it has an :meth:`output_norm`, else α-entmax.
-
-    ``fused`` and ``searchable`` are not inherited: a subclass may compute something else.
+            if it has an :meth:`output_norm`, else α-entmax. Subclasses, which may compute something else, do
+            not inherit it.
     """
 
     name = title = equation = source = ""
     alpha: float | None = 1.0
-    fused = searchable = False
-
-    def __init_subclass__(cls, **options: object) -> None:
-        """Reset ``fused`` and ``searchable`` unless the subclass defines them."""
-        super().__init_subclass__(**options)
-        for name in ("fused", "searchable"):
-            if name not in vars(cls):
-                setattr(cls, name, getattr(Normalizer, name))
+    searchable = False
 
     @classmethod
     def build(cls, attention_type: str, num_heads: int, channels: int) -> Normalizer:
