@@ -21,21 +21,21 @@ def lines(path: Path) -> int:
 
 def sizes(budgets: dict) -> dict[str, tuple[int, int]]:
     """What is measured → its size, and at most how large it may be."""
-    found = {}
+    measured = {}
     for name, most in budgets["folders"].items():
-        found[f"lines of {name}"] = sum(map(lines, (ROOT / name).rglob("*.py"))), most
+        measured[f"lines of {name}"] = sum(map(lines, (ROOT / name).rglob("*.py"))), most
     rooms = [path.name for path in (ROOT / "user_dir").iterdir() if any(path.glob("*.py"))]
     for name in sorted(rooms):
         size = sum(map(lines, (ROOT / "user_dir" / name).rglob("*.py")))
-        found[f"lines of user_dir/{name}"] = size, budgets["rooms"].get(name, 0)
+        measured[f"lines of user_dir/{name}"] = size, budgets["rooms"].get(name, 0)
     for path in (ROOT / "user_dir").rglob("*.py"):
         name = path.relative_to(ROOT)
-        found[f"lines of {name}"] = lines(path), budgets["file"]
+        measured[f"lines of {name}"] = lines(path), budgets["file"]
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 size = node.end_lineno - node.lineno + 1
-                found[f"lines of {node.name} in {name}"] = size, budgets["function"]
-    return found
+                measured[f"lines of {node.name} in {name}"] = size, budgets["function"]
+    return measured
 
 
 if __name__ == "__main__":

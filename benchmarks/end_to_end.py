@@ -106,7 +106,7 @@ def write_random_corpus(folder: Path, sentences: int, seed: int, words: int = 10
         name = str(folder / f"{split}.de-en.{language}")
         builder = MMapIndexedDatasetBuilder(f"{name}.bin")
         for length in lengths.round().clamp(3, 175).int().tolist():
-            row = torch.randint(dictionary.nspecial, words, (length,), generator=generator)
+            row = torch.randint(dictionary.nspecial, len(dictionary), (length,), generator=generator)
             row[-1] = dictionary.eos()
             builder.add_item(row)
         builder.finalize(f"{name}.idx")

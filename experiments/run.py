@@ -10,7 +10,6 @@ models, are packed into experiments/records/EXPERIMENT.tar.xz, and unpacked from
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import re
@@ -30,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.measure import machine  # noqa: E402
-from user_dir.commands.options import run_command  # noqa: E402
+from user_dir.commands.options import Parser, run_command  # noqa: E402
 from user_dir.errors import UserError  # noqa: E402
 from user_dir.files import atomic_write, read_json, read_yaml, write_json  # noqa: E402
 
@@ -272,15 +271,13 @@ def json_lines(log: Path, key: str) -> list[dict]:
 
 def main() -> None:
     """Make what is missing of all runs, one after the other; a run that fails does not stop the others."""
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
-    add = parser.add_argument
-    add("plan", type=Path, metavar="FILE.yaml", help="experiment, such as experiments/comparison.yaml")
+    parser = Parser(__doc__)
+    parser.add("plan", Path, "experiment, such as experiments/comparison.yaml", metavar="FILE.yaml")
     what = "only runs whose NAME-seedN matches, such as '*-seed1'; may be repeated"
-    add("--only", action="append", default=[], metavar="PATTERN", help=what)
-    add("--folder", type=Path, default=RUNS, help="folder of the runs (default: runs)", metavar="DIR")
+    parser.add("--only", str, what, action="append", default=[], metavar="PATTERN")
+    parser.add("--folder", Path, "folder of the runs (default: runs)", default=RUNS, metavar="DIR")
     what = "folder of the records (default: experiments/records); with an empty one, all runs are made anew"
-    add("--records", type=Path, default=RECORDS, help=what, metavar="DIR")
+    parser.add("--records", Path, what, default=RECORDS, metavar="DIR")
     args = parser.parse_args()
     folder, records = args.folder.resolve(), args.records.resolve()
     plan, runs = read_plan(args.plan, folder, args.only)
@@ -289,7 +286,8 @@ def main() -> None:
     left = [run for run in runs if not (run.folder / "result.json").is_file()]
     for command in plan.before if left else ():
         print(f"before the runs: {command}", flush=True)
-        subprocess.run(command, shell=True, cwd=ROOT, check=True)
+        if subprocess.run(command, shell=True, cwd=ROOT).returncode:
+            raise UserError(f"failed before the runs: {command}")
     failed = []
     for run in left:
         try:

@@ -11,7 +11,6 @@ Commands find the records of experiments in the folder runs. Use it only on page
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import subprocess
@@ -23,11 +22,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from experiments.run import RECORDS, RUNS, read_plan, unpack  # noqa: E402
-from user_dir.commands.options import run_command  # noqa: E402
+from user_dir.attention import ATTENTION_TYPES  # noqa: E402
+from user_dir.commands.options import Parser, run_command  # noqa: E402
 from user_dir.errors import UserError  # noqa: E402
 from user_dir.files import markdown, mean_and_deviation, read_json, read_text, write_text  # noqa: E402
 
-KINDS = ("encoder_self", "decoder_self", "decoder_context")
 Column = tuple[str, str, Callable[[dict], float | None]]
 """Header, format of the number, and the number in the result of a run."""
 
@@ -98,7 +97,7 @@ def costs(tests: list[str], results: list[dict]) -> list[Column]:
         column("tokens/processor s", ".0f", training, "tokens_per_processor_second"),
         column("decoding, sentences/s", ".1f", "evaluation", test, "sentences_per_second"),
     ]
-    for kind in KINDS:
+    for kind in ATTENTION_TYPES:
         for header, key in (("α", "alpha_mean"), ("density", "density_mean")):
             columns.append(column(f"{kind.replace('_', ' ')} {header}", ".3f", "heads", kind, key))
     columns += [
@@ -106,7 +105,8 @@ def costs(tests: list[str], results: list[dict]) -> list[Column]:
         column("certified, share", ".3f", training, "alignment", "certified"),
         column("alignment α", ".3f", training, "alignment", "alpha"),
     ]
-    return with_figures(columns, ("per word", "share", "alignment α"), results)
+    # Only older records have the speed of decoding.
+    return with_figures(columns, ("sentences/s", "per word", "share", "alignment α"), results)
 
 
 def with_figures(columns: list[Column], optional: tuple[str, ...], results: list[dict]) -> list[Column]:
@@ -190,16 +190,18 @@ def run_in_shell(command: str) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     environment = {**os.environ, "PATH": path, "PYTHONIOENCODING": "utf-8"}
     words = ["bash", "-euo", "pipefail", "-c", command]
-    return subprocess.check_output(words, cwd=ROOT, env=environment, encoding="utf-8")
+    done = subprocess.run(words, cwd=ROOT, env=environment, encoding="utf-8", stdout=subprocess.PIPE)
+    if done.returncode:
+        raise UserError(f"a command of the page failed: {command}")
+    return done.stdout
 
 
 def main() -> None:
     """Print the tables of a plan, or write a page anew."""
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
-    parser.add_argument("file", type=Path, metavar="FILE", help="experiment (.yaml) or page (.md)")
+    parser = Parser(__doc__)
+    parser.add("file", Path, "experiment (.yaml) or page (.md)", metavar="FILE")
     what = "only runs whose NAME-seedN matches, such as '*-seed1'; may be repeated"
-    parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help=what)
+    parser.add("--only", str, what, action="append", default=[], metavar="PATTERN")
     args = parser.parse_args()
     if args.file.suffix == ".md":
         write_text(args.file, updated(read_text(args.file, "the page"), run_in_shell))

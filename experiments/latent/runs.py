@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 import torch
 
 from experiments.run import RUNS, unpack
+from user_dir.commands.options import Parser
 from user_dir.files import markdown, mean_and_deviation, read_json, read_yaml, write_json
 
 FOLDER = RUNS / "latent"
@@ -25,12 +25,10 @@ def main(description: str, train: Train, figure: Figure, argv=None) -> None:
     ``train`` takes the settings of the experiment and of a system, a learning rate and a seed, and returns
     the results of a run, of which a lower ``validation`` is better.
     """
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=description, formatter_class=layout)
-    add = parser.add_argument
-    add("plan", type=Path, metavar="FILE.yaml", help="settings, such as experiments/latent/game.yaml")
-    add("--only", action="append", metavar="SYSTEM", help="this system only; may be repeated")
-    add("--folder", type=Path, default=FOLDER, metavar="DIR", help="of the records (default: runs/latent)")
+    parser = Parser(description)
+    parser.add("plan", Path, "settings, such as experiments/latent/game.yaml", metavar="FILE.yaml")
+    parser.add("--only", str, "this system only; may be repeated", action="append", metavar="SYSTEM")
+    parser.add("--folder", Path, "of the records (default: runs/latent)", default=FOLDER, metavar="DIR")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     if args.folder == FOLDER:

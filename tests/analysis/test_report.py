@@ -290,7 +290,7 @@ def test_head_sentence_and_token_are_kept_in_the_url(browser, report):
 def test_both_sentences_are_shown_and_equal_tokens_are_distinguished(browser, tmp_path):
     words = ["▁the", "▁cat", "▁and", "▁the", "▁dog"]
     write_report([model(tmp_path, sentences=[sentence(5, 6, words=words)])], tmp_path / "page.html")
-    with opened(browser, tmp_path / "page.html", "#explorer?attention=decoder_context") as page:
+    with opened(browser, tmp_path / "page.html") as page:
         assert page.locator(".source").text_content() == "the cat and the"
         assert page.locator(".reference").text_content() == "the cat and the dog"
         assert "teacher forcing" in page.locator("#explorer .note:visible").all_text_contents()[0]

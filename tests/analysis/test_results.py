@@ -119,16 +119,25 @@ def test_maps_are_read_with_numpy_alone_and_named(tmp_path):
         read_maps(tmp_path / "none")
 
 
+def test_maps_of_training_text_have_no_lines_of_other_pairs(tmp_path):
+    """Pairs that are dropped by their number of pieces are in the text, but in no batch."""
+    split = split_of(build(), dictionary(), batch(), tmp_path)
+    split.subset = split.name = "train"
+    write_measured(split, tmp_path / "a.heads.json", maps=tmp_path / "maps")
+    assert [maps.text for maps in read_maps(tmp_path / "maps")] == ["", "", ""]
+
+
 def test_results_are_used_again_if_they_are_of_enough_sentences(tmp_path):
     """Statistics are of 50 sentences, maps of the first 3 of them."""
     checkpoint = tmp_path / "model.pt"
     checkpoint.touch()
     file = write_statistics(tmp_path / "model.valid.heads.json")
     maps = write_maps(tmp_path / "maps", [sentence(seed=i) for i in range(3)])
-    assert statistics_are_current(file, maps, checkpoint, 3)
-    assert not statistics_are_current(file, maps, checkpoint, 4)
+    assert statistics_are_current(file, maps, checkpoint, "multi30k", 3)
+    assert not statistics_are_current(file, maps, checkpoint, "multi30k", 4)
+    assert not statistics_are_current(file, maps, checkpoint, "tanaka", 3)
     os.utime(file, (1, 1))
-    assert not statistics_are_current(file, maps, checkpoint, 3), "the checkpoint is newer"
+    assert not statistics_are_current(file, maps, checkpoint, "multi30k", 3), "the checkpoint is newer"
 
 
 def test_results_of_two_splits_are_not_combined(tmp_path):

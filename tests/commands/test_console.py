@@ -50,6 +50,12 @@ def test_a_subcommand_reads_its_own_words(monkeypatch, capsys):
     assert "error: " in said.strip().split("\n")[-1]
 
 
+@pytest.mark.parametrize("pairs", (("a.tmx", "b.tmx"), ("a.tsv", "b.tsv"), ("a.de", "a.en", "a.fr")))
+def test_pairs_are_one_table_or_two_files(monkeypatch, capsys, pairs):
+    words = ("prepare", "--source", "de", "--target", "en", "--pairs", *pairs)
+    assert run(monkeypatch, capsys, *words)[0] == 2
+
+
 def test_a_missing_requirement_is_named(monkeypatch, capsys):
     def main():
         raise ModuleNotFoundError("No module named 'fairseq.tasks'", name="fairseq.tasks")

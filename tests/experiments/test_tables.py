@@ -86,6 +86,17 @@ def test_plans_are_read_in_order_with_overrides_of_all_runs(tmp_path):
         run.read_plan(path, tmp_path)
 
 
+def test_shell_commands_that_fail_end_in_one_sentence(tmp_path, monkeypatch):
+    path = tmp_path / "mine.yaml"
+    path.write_text(json.dumps({"before": ["exit 3"], "runs": [{"name": "a", "config": "c.yaml"}]}))
+    folders = ["--folder", tmp_path, "--records", tmp_path]
+    monkeypatch.setattr("sys.argv", list(map(str, ["run.py", path, *folders])))
+    with pytest.raises(UserError, match="exit 3"):
+        run.main()
+    with pytest.raises(UserError, match="exit 3"):
+        tables.run_in_shell("exit 3")
+
+
 def test_every_experiment_of_the_project_is_read():
     for path in (ROOT / "experiments").glob("*.yaml"):
         plan, runs = run.read_plan(path)

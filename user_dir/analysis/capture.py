@@ -19,9 +19,15 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from .. import tasks  # noqa: F401  installs the guards
-from ..attention import Alpha
 from ..attention.types import ATTENTION_TYPES
-from ..checkpoints import AVERAGED, load_checkpoint, model_name, model_settings, save_checkpoint
+from ..checkpoints import (
+    AVERAGED,
+    load_checkpoint,
+    model_name,
+    model_settings,
+    num_updates,
+    save_checkpoint,
+)
 from ..corpora import Corpus
 from ..entmax import entmax_loss
 from ..errors import UserError
@@ -89,11 +95,11 @@ class Split:
 
         ``update`` is None if it is not recorded; ``averaged``, a list of updates, is None without averaging.
         """
-        alphas = (module for module in self.model.modules() if isinstance(module, Alpha))
+        state = load_checkpoint(self.checkpoint)
         return {
             "checkpoint": str(self.checkpoint),
-            "update": next(alphas).updates or None,
-            "averaged": load_checkpoint(self.checkpoint).get(AVERAGED),
+            "update": num_updates(state) or None,
+            "averaged": state.get(AVERAGED),
             "corpus": self.corpus.name,
             "subset": self.name,
             "source_lang": self.direction[0],

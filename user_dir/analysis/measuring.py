@@ -185,6 +185,8 @@ def write_statistics(
     if maps is not None:
         source = split.corpus.text(split.subset, split.direction[0])
         texts = source.read_text(encoding="utf-8").split("\n")[:map_sentences]
+        if split.subset == "train":  # some of its lines are in no batch, so the map shows the pieces instead
+            texts = [""] * map_sentences
     report, sentences = _measured(split, texts)
     if maps is not None:
         write_maps(maps, sentences)
@@ -229,9 +231,10 @@ def statistics_summary(report: dict, output: Path, maps: Path | None) -> str:
     return "\n".join(lines)
 
 
-def statistics_are_current(statistics: Path, maps: Path, checkpoint: Path, shown: int) -> bool:
-    """Whether statistics and ``maps`` of ``shown`` sentences exist and are no older than the checkpoint."""
+def statistics_are_current(statistics: Path, maps: Path, checkpoint: Path, corpus: str, shown: int) -> bool:
+    """Whether statistics and ``maps`` of ``shown`` sentences of a corpus exist, as new as the checkpoint."""
     files = [statistics, *maps.glob("*.npz")]
     if not statistics.is_file() or min(file.stat().st_mtime for file in files) < checkpoint.stat().st_mtime:
         return False
-    return len(files) > min(shown, read_statistics(statistics)["sentences"])
+    content = read_statistics(statistics)
+    return content.get("corpus") == corpus and len(files) > min(shown, content["sentences"])

@@ -38,9 +38,9 @@ def main(argv=None) -> None:
     parser.add_switch("--config", "also write training configs for a corpus of your own into configs/CORPUS")
     parser.add_switch("--force", "repeat every stage except downloads")
     args = parser.parse_args(argv)
-    tables = [file for file in args.pairs if ".tsv" in file.suffixes]
+    tables = [file for file in args.pairs if {".tsv", ".tmx"} & set(file.suffixes)]
     if bool(args.corpus) == bool(args.pairs) or len(args.pairs) > (1 if tables else 2):
-        parser.error("give a CORPUS, or --pairs and one TSV or two files of lines")
+        parser.error("give a CORPUS, or --pairs and one TSV or TMX or two files of lines")
     if len(args.pairs) == 1 and not (args.source and args.target):
         parser.error("--pairs FILE.tsv: give the languages of its columns, --source CODE --target CODE")
 

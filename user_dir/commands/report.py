@@ -71,7 +71,8 @@ def main(argv=None) -> None:
     output = args.output or beside(statistics[0], "report.html")
     check_output(output, [*args.path, *filter(None, [*statistics, *logs, *maps])])
     for checkpoint, file, folder in zip(args.path, statistics, maps):
-        if args.corpus and not statistics_are_current(file, folder, checkpoint, args.sentences):
+        needed = args.corpus, args.sentences
+        if args.corpus and not statistics_are_current(file, folder, checkpoint, *needed):
             split = open_split(checkpoint, args.corpus, args.subset, data=args.data, cpu=args.cpu)
             write_statistics(split, file, maps=folder, map_sentences=args.sentences)
         elif not file.is_file():

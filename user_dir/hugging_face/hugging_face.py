@@ -127,12 +127,9 @@ def _fill(exported, model) -> None:
         for name, parameter in model.named_parameters()
         if not name.endswith(".alpha.a") and "embed_tokens" not in name and "output_projection" not in name
     }
-    embeddings = model.encoder.embed_tokens.weight
-    for side in ("encoder", "decoder"):
-        state[f"model.{side}.embed_tokens.weight"] = embeddings
     own = exported.state_dict()
-    for name in ("lm_head.weight", "model.shared.weight"):
-        state[name] = embeddings
+    for name in ("lm_head", "model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens"):
+        state[f"{name}.weight"] = model.encoder.embed_tokens.weight
     for name, attention in model.named_modules():
         key = f"model.{name}.alpha"
         if key in own:

@@ -389,7 +389,7 @@ function explorer(data) {
   const find = html("input", { type: "search", id: "find", placeholder: "words or number", oninput: search });
   const count = html("span", { class: "note", role: "status" });
   let matches = range(longest.length);
-  const note = html("p", { class: "note", hidden: true }, translated()
+  const note = html("p", { class: "note", hidden: state.type === "encoder_self" }, translated()
     ? "The decoder reads the translation: each row shows the token it reads → the token that follows."
     : "The decoder reads the reference translation (teacher forcing), not the model's own output: each row shows " +
       "the reference token it reads → the reference token that follows.");

@@ -127,9 +127,7 @@ function trajectories(data, choose) {
       html("h3", {}, model.name),
       figure(`α over training of ${model.name}`,
         panels(types, (type) => trajectoryChart(model, type, scale, layers, (row) => choose(model, row))),
-        html("ul", { class: "legend" }, range(layers).map((layer) => html("li", {},
-          svg("svg", { viewBox: "0 0 28 12", "aria-hidden": "true" }, lineMark(0, layerClass(layer, layers))),
-          `layer ${layer}`)))),
+        legend(range(layers).map((layer) => `layer ${layer}`), (layer) => lineMark(layer, layerClass(layer, layers)))),
       notes.filter(Boolean).map((note) => html("p", { class: "note" }, note)),
     ];
   });
@@ -229,12 +227,8 @@ function sortedDensities(data) {
       }));
       return chart.root;
     }),
-    html("ul", { class: "legend" },
-      html("li", {}, svg("svg", { viewBox: "0 0 28 12", "aria-hidden": "true" },
-        svg("line", { class: `line thin model-${index % 6}`, x1: 0, x2: 28, y1: 6, y2: 6 })),
-      "k-th densest head of each layer"),
-      html("li", {}, svg("svg", { viewBox: "0 0 28 12", "aria-hidden": "true" },
-        svg("line", { class: "line union", x1: 0, x2: 28, y1: 6, y2: 6 })), "union of the heads' supports"))),
+    legend(["k-th densest head of each layer", "union of the heads' supports"], (place) =>
+      lineMark(place, [`thin model-${index % 6}`, "union"][place]))),
   ]);
 }
 

@@ -50,16 +50,14 @@ function composed(panels, legend) {
   const entries = [...(legend?.children ?? [])].map((entry) => {
     const room = 48 + 7 * entry.textContent.length;
     if (x > gap && x + room > width) [x, y] = [gap, y + 20];
-    const mark = painted(entry.querySelector("svg"));
-    for (const [name, value] of Object.entries({ x, y, width: 28, height: 12 })) mark.setAttribute(name, value);
+    const mark = fill(painted(entry.querySelector("svg")), { x, y, width: 28, height: 12 }, []);
     const label = svg("text", { x: x + 36, y: y + 10 }, entry.textContent);
     x += room;
     return [mark, label];
   });
   return paper(width, y + 24, figures.map((figure, index) => {
-    const chart = painted(figure.querySelector("svg"));
     const place = { x: gap + index * (SIZE.width + gap), y: head, width: SIZE.width, height: SIZE.height };
-    for (const [name, value] of Object.entries(place)) chart.setAttribute(name, value);
+    const chart = fill(painted(figure.querySelector("svg")), place, []);
     const caption = figure.querySelector("figcaption").textContent;
     return [svg("text", { x: place.x, y: 17, "font-weight": 600 }, caption), chart];
   }), entries);

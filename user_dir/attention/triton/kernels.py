@@ -72,18 +72,18 @@ class Call:
         short = self.keys <= RESIDENT
         columns = self.key_bucket if short else self.tile
         rows = min(QUERIES[columns] if short else self.tile, self.tile, self.query_bucket)
-        tiles = cdiv(self.queries, rows)
-        arguments = [*strides, lam, tiles, *self._last(inputs)]
+        query_tiles = cdiv(self.queries, rows)
+        arguments = [*strides, lam, query_tiles, *self._last(inputs)]
         if short:
             kernel = forward.forward_short
-            self._launch(kernel, heads * tiles, arguments, rows, columns, unit, stages=1)
+            self._launch(kernel, heads * query_tiles, arguments, rows, columns, unit, stages=1)
             return None
         slots = cdiv(self.key_tiles, self.slot_tiles)
-        flags = lam.new_empty(heads, tiles, slots, dtype=torch.int8)
-        scratch = lam.new_empty(heads, tiles, slots * rows + self.key_tiles)
+        flags = lam.new_empty(heads, query_tiles, slots, dtype=torch.int8)
+        scratch = lam.new_empty(heads, query_tiles, slots * rows + self.key_tiles)
         arguments += [flags, scratch, self.key_tiles, self.slot_tiles]
         kernel = forward.forward_long
-        self._launch(kernel, heads * tiles, arguments, rows, columns, unit, self.stages)
+        self._launch(kernel, heads * query_tiles, arguments, rows, columns, unit, self.stages)
         return flags
 
     def backward(
@@ -93,10 +93,10 @@ class Call:
         together = max(self.queries, self.keys) <= ONE_KERNEL[self.size]
         columns = self.key_bucket if together else self.tile
         rows = min(BACKWARD_QUERIES[columns] if together else self.tile, self.query_bucket)
-        tiles = 1 if together else cdiv(self.queries, rows)
+        query_tiles = 1 if together else cdiv(self.queries, rows)
         lam, flags = (*saved, None)[:2]
         assert lam is not None
-        partial = lam.new_empty(self.batch, self.heads, tiles) if need_alpha else None
+        partial = lam.new_empty(self.batch, self.heads, query_tiles) if need_alpha else None
         unit, strides = strides_of(*inputs[:3], grad, *grads)
         last = self._last(inputs)
         heads = self.batch * self.heads
@@ -105,15 +105,17 @@ class Call:
             self._launch(backward.backward_short, heads, arguments, rows, columns, unit, stages=1)
             return partial
         mean, narrow = torch.empty_like(lam), min(columns, BACKWARD_KEYS)
-        lists = None if flags is None else lam.new_empty(heads, tiles, cdiv(self.keys, narrow))
+        lists = None if flags is None else lam.new_empty(heads, query_tiles, cdiv(self.keys, narrow))
         shared_strides, queried, keyed = strides[:16], strides[16:20], strides[20:]
 
         def shared(width: int) -> list:
             slot_tiles = self.slot_tiles * columns // width
-            return [lam, mean, flags, lists, tiles, cdiv(self.keys, width), slot_tiles]
+            return [lam, mean, flags, lists, query_tiles, cdiv(self.keys, width), slot_tiles]
 
         arguments = [*shared_strides, *queried, *shared(narrow), partial, *last]
-        self._launch(backward.backward_queries, heads * tiles, arguments, rows, narrow, unit, self.stages)
+        self._launch(
+            backward.backward_queries, heads * query_tiles, arguments, rows, narrow, unit, self.stages
+        )
         programs, arguments = heads * self.key_tiles, [*shared_strides, *keyed, *shared(columns), *last]
         self._launch(backward.backward_keys, programs, arguments, rows, columns, unit, self.stages)
         return partial
