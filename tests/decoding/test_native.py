@@ -25,8 +25,8 @@ DTYPES = (torch.float32, torch.float64)
 
 def multiply(linear: PackedLinear, x: torch.Tensor, relu: bool = False) -> torch.Tensor:
     y = x.new_empty(len(x), linear.packed.outputs)
-    address, places = ctypes.addressof(linear.packed), (x.data_ptr(), len(x), x.stride(0), y.data_ptr())
-    weights.kernels["multiply", x.dtype](address, *places, y.size(1), relu)
+    address = ctypes.addressof(linear.packed)
+    weights.kernels["multiply", x.dtype](address, x.data_ptr(), len(x), y.data_ptr(), relu)
     return y
 
 

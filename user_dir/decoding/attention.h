@@ -1,7 +1,4 @@
 // Attention of single queries to cached keys, with α-entmax; without α, with max(·, 0) of the scores (rela.py).
-//
-// A Cache says where the keys and values of a query lie: cache.of(query) has their `count`, at most cache.most, and
-// key(j) and value(j), the heads side by side.
 
 #pragma once
 
@@ -48,32 +45,44 @@ ENTMAX_INLINE void sums(const Vec<T>* v, T* to) {
   for (int i = 0; i < 4; ++i) to[i] = sum<T>(v[i]);
 }
 
+// The keys and values of a query: in one row side by side, and so the heads of each.
+template <typename T>
+struct Keys {
+  const T* rows;
+  const int32_t* places;  // the row of each key; null if key j is in row j
+  int64_t count, stride, width;
+  const T* key(int64_t j) const { return rows + (places == nullptr ? j : places[j]) * stride; }
+  const T* value(int64_t j) const { return key(j) + width; }
+};
+
 // Each pair of a query and a head is a row of α-entmax; a tile computes as many rows as a vector has lanes.
-template <typename T, typename Cache>
+template <typename T>
 class Attention {
  public:
   static constexpr int lanes = Simd<T>::lanes;
 
-  Attention(const Cache& cache, int64_t heads, int64_t head_dim, const double* alpha)
-      : cache_(cache),
+  // `keys`: of each query, at most `most`.
+  Attention(const Keys<T>* keys, int64_t most, int64_t heads, int64_t head_dim, const double* alpha)
+      : keys_(keys),
+        most_(most),
         heads_(heads),
         head_dim_(head_dim),
         alpha_(alpha),
         power_(alpha == nullptr ? Power::any_alpha : power_of(alpha, heads)),
-        lanes_(cache.most + 1, Stop::alone),
-        supports_(cache.most + 1),
-        support_(cache.most + 1) {}
+        lanes_(most + 1, Stop::alone),
+        supports_(most + 1),
+        support_(most + 1) {}
 
   // Compute pairs first … first + pairs − 1; queries and outputs have the heads side by side. Unless null, `weights`
-  // has a row of cache.most entries for each pair; entries without a key are left as they are.
+  // has a row of `most` entries for each pair; entries without a key are left as they are.
   void tile(int64_t first, int64_t pairs, const T* queries, int64_t query_row, T* out, int64_t out_row, T* weights) {
     IntVec<T> counts = {};
     columns_ = 1;
     each_query(first, pairs, [&](int64_t lane, int64_t query, int64_t head, int64_t heads) {
-      const auto cached = cache_.of(query);
-      score(cached, lane, head, heads, queries + query * query_row);
-      for (int64_t i = 0; i < heads; ++i) counts[lane + i] = cached.count;
-      columns_ = std::max(columns_, cached.count);
+      const int64_t count = keys_[query].count;
+      score(keys_[query], lane, head, heads, queries + query * query_row);
+      for (int64_t i = 0; i < heads; ++i) counts[lane + i] = count;
+      columns_ = std::max(columns_, count);
     });
     const IntVec<T> broken = alpha_ == nullptr ? rectify(counts) : normalise(first, pairs, counts);
     for (Int j = 0; j < columns_; ++j) supports_[j] = bits<T>((lanes_.p[j] > 0) & (j < counts));
@@ -84,15 +93,15 @@ class Attention {
         if (broken[lane + i]) {
           std::fill(to, to + head_dim_, std::numeric_limits<T>::quiet_NaN());
         } else {
-          combine(cache_.of(query), lane + i, head + i, to);
+          combine(keys_[query], lane + i, head + i, to);
         }
       }
     });
     for (int64_t lane = 0; weights != nullptr && lane < pairs; ++lane) {
-      T* row = weights + (first + lane) * cache_.most;
-      const int64_t count = cache_.of((first + lane) / heads_).count;
+      T* row = weights + (first + lane) * most_;
+      const int64_t count = keys_[(first + lane) / heads_].count;
       for (int64_t j = 0; j < count; ++j) {
-        if (j < counts[lane]) row[j] = lanes_.p[j][lane];
+        row[j] = j < counts[lane] ? lanes_.p[j][lane] : T(0);
         if (broken[lane]) row[j] = std::numeric_limits<T>::quiet_NaN();
       }
     }
@@ -112,8 +121,7 @@ class Attention {
     }
   }
 
-  template <typename Keys>
-  void score(const Keys& cached, int64_t lane, int64_t head, int64_t heads, const T* queries) {
+  void score(const Keys<T>& cached, int64_t lane, int64_t head, int64_t heads, const T* queries) {
     const T scale = 1 / std::sqrt(static_cast<T>(head_dim_));
     for (int64_t start = 0; start < cached.count; start += 4) {
       const int64_t some = std::min<int64_t>(cached.count - start, 4);
@@ -175,7 +183,7 @@ class Attention {
 
   // Prefetch the values that have weight in one of these heads.
   void fetch(int64_t query, int64_t lane, int64_t head, int64_t heads) const {
-    const auto cached = cache_.of(query);
+    const Keys<T>& cached = keys_[query];
     const uint32_t own = ((uint64_t{1} << heads) - 1) << lane;
     for (int64_t j = 0; j < cached.count; ++j) {
       if ((supports_[j] & own) == 0) continue;
@@ -185,8 +193,7 @@ class Attention {
   }
 
   // The weighted sum of values for a query and a head.
-  template <typename Keys>
-  void combine(const Keys& cached, int64_t lane, int64_t head, T* to) {
+  void combine(const Keys<T>& cached, int64_t lane, int64_t head, T* to) {
     int64_t count = 0;
     for (int64_t j = 0; j < cached.count; ++j) {
       support_[count] = j;
@@ -199,8 +206,8 @@ class Attention {
     for (; d < head_dim_; d += lanes) combine_at<1>(cached, lane, count, from + d, head_dim_ - d, to + d);
   }
 
-  template <int vectors, typename Keys>
-  void combine_at(const Keys& cached, int64_t lane, int64_t count, int64_t from, int64_t width, T* to) const {
+  template <int vectors>
+  void combine_at(const Keys<T>& cached, int64_t lane, int64_t count, int64_t from, int64_t width, T* to) const {
     Vec<T> sums[vectors] = {};
     for (int64_t i = 0; i < count; ++i) {
       const int64_t j = support_[i];
@@ -213,8 +220,8 @@ class Attention {
     for (int v = 0; v < vectors; ++v) store<T>(sums[v], to + v * lanes, width - v * lanes);
   }
 
-  const Cache& cache_;
-  int64_t heads_, head_dim_;
+  const Keys<T>* keys_;
+  int64_t most_, heads_, head_dim_;
   const double* alpha_;
   Power power_;
   Lanes<T> lanes_;
@@ -223,13 +230,13 @@ class Attention {
   std::vector<int64_t> support_;    // the keys with weight in a lane
 };
 
-template <typename T, typename Cache>
-void attend(const Cache& cache, int64_t queries, int64_t heads, int64_t head_dim, const double* alpha, const T* query,
-            int64_t query_row, T* out, int64_t out_row, T* weights) {
+template <typename T>
+void attend(const Keys<T>* keys, int64_t most, int64_t queries, int64_t heads, int64_t head_dim, const double* alpha,
+            const T* query, int64_t query_row, T* out, int64_t out_row, T* weights) {
   constexpr int lanes = Simd<T>::lanes;
   const int64_t pairs = queries * heads, tiles = (pairs + lanes - 1) / lanes;
-  share_out(tiles, 1.0 * lanes * cache.most * (head_dim / 4 + 16), [&](int64_t begin, int64_t end) {
-    Attention<T, Cache> attention(cache, heads, head_dim, alpha);
+  share_out(tiles, 1.0 * lanes * most * (head_dim / 4 + 16), [&](int64_t begin, int64_t end) {
+    Attention<T> attention(keys, most, heads, head_dim, alpha);
     for (int64_t tile = begin; tile < end; ++tile) {
       const int64_t first = tile * lanes;
       attention.tile(first, std::min<int64_t>(lanes, pairs - first), query, query_row, out, out_row, weights);

@@ -11,35 +11,29 @@ namespace decoding {
 
 using namespace entmax;
 
-// Which symbols may come next, and the penalty of the unknown symbol.
+// Which symbols may come next in a sentence, and the penalty of the unknown symbol.
 struct Rules {
-  const int64_t* banned;  // for all hypotheses; does not concern `only`
+  const int64_t* banned;  // does not concern `only`
   int64_t bans;
-  const int64_t* only;      // for each hypothesis, the one symbol allowed, or −1; null: all symbols
-  const int64_t* repeated;  // symbols banned for single hypotheses, in the order of the hypotheses; null: none
+  int64_t only;             // the one symbol allowed, or −1
+  const int64_t* repeated;  // symbols banned for single hypotheses, in the order of the hypotheses
   const int64_t* starts;    // for each hypothesis, where its part of `repeated` starts; then the end of the last part
   int64_t unknown;          // the symbol whose log-probability is lowered by penalty
   double penalty;
 
-  // Set the scores of the banned symbols of hypothesis `row` to `lowest`; `values` has the scores of symbols
-  // begin … end − 1. Returns the one symbol allowed, or −1.
+  // Set the scores of the banned symbols of hypothesis `row` to −∞; `values` has the scores of symbols begin … end − 1.
   template <typename T>
-  int64_t apply(int64_t row, int64_t begin, int64_t end, T* values, T lowest) const {
+  void apply(int64_t row, int64_t begin, int64_t end, T* values) const {
     const auto ban = [&](int64_t symbol) {
-      if (begin <= symbol && symbol < end) values[symbol - begin] = lowest;
+      if (begin <= symbol && symbol < end) values[symbol - begin] = -std::numeric_limits<T>::infinity();
     };
-    for (int64_t i = starts == nullptr ? 0 : starts[row]; starts != nullptr && i < starts[row + 1]; ++i) {
-      ban(repeated[i]);
-    }
-    if (only != nullptr && only[row] >= 0) return only[row];
-    for (int64_t i = 0; i < bans; ++i) ban(banned[i]);
-    return -1;
+    for (int64_t i = starts[row]; i < starts[row + 1]; ++i) ban(repeated[i]);
+    for (int64_t i = 0; i < bans && only < 0; ++i) ban(banned[i]);
   }
 
   bool allows(int64_t row, int64_t symbol) const {
-    if (repeated != nullptr && std::count(repeated + starts[row], repeated + starts[row + 1], symbol) > 0) return false;
-    if (only != nullptr && only[row] >= 0) return symbol == only[row];
-    return std::count(banned, banned + bans, symbol) == 0;
+    if (std::count(repeated + starts[row], repeated + starts[row + 1], symbol) > 0) return false;
+    return only >= 0 ? symbol == only : std::count(banned, banned + bans, symbol) == 0;
   }
 };
 
@@ -150,8 +144,8 @@ class Continuations {
     }
     total_ += sum<T>(total);
     if (begin <= rules.unknown && rules.unknown < end) logits[rules.unknown - begin] -= static_cast<T>(rules.penalty);
-    const int64_t only = rules.apply(row, begin, end, logits, -infinity);
-    if (only >= 0) {
+    rules.apply(row, begin, end, logits);
+    if (const int64_t only = rules.only; only >= 0) {
       if (begin <= only && only < end) keep(logits[only - begin], only);
       return;
     }

@@ -97,35 +97,28 @@ class Hypotheses {
  private:
   Rules find_rules() {
     const Settings& settings = *settings_;
-    Rules rules{settings.banned, settings.bans - 1, nullptr, nullptr, nullptr, settings.unknown,
-                settings.unknown_penalty};
+    int64_t bans = settings.bans - 1, only = -1;  // the last ban is the end
     if (step_ < prescribed_) {  // as in fairseq, only padding is then banned, in all sentences of the batch
-      rules.bans = 1;
-      const int64_t symbol = prefix_[step_];
-      only_.assign(count_, symbol == settings.padding ? -1 : symbol);
-      rules.only = only_.data();
+      bans = 1;
+      if (prefix_[step_] != settings.padding) only = prefix_[step_];
     } else if (step_ == settings.longest) {
-      only_.assign(count_, settings.end);
-      rules.only = only_.data();
+      only = settings.end;
     } else if (step_ < settings.shortest) {
-      rules.bans = settings.bans;
+      bans = settings.bans;
     }
-    if (settings.ngram > 0) {
-      find_repeated();
-      rules.repeated = repeated_.data();
-      rules.starts = starts_.data();
-    }
-    return rules;
+    find_repeated();
+    return {settings.banned,  bans, only, repeated_.data(), starts_.data(), settings.unknown,
+            settings.unknown_penalty};
   }
 
-  // The symbols that would repeat an n-gram.
+  // The symbols that would repeat an n-gram of the size that is not allowed, if any.
   void find_repeated() {
     const int64_t size = settings_->ngram;
     repeated_.clear();
     starts_.assign(1, 0);
     for (int64_t i = 0; i < count_; ++i) {
       const int32_t* own = places(i);
-      for (int64_t first = 1; first + size - 1 <= step_; ++first) {
+      for (int64_t first = 1; size > 0 && first + size - 1 <= step_; ++first) {
         const auto same = [&](int64_t j) { return symbols_[own[first + j]] == symbols_[own[step_ - size + 2 + j]]; };
         int64_t j = 0;
         while (j < size - 1 && same(j)) ++j;
@@ -215,7 +208,7 @@ class Hypotheses {
   Rules rules_;
   std::vector<Continuations<T>> continuations_;  // of each hypothesis
   std::vector<T> values_;                        // of the best continuations, like chosen_ and parents_
-  std::vector<int64_t> chosen_, parents_, order_, only_, repeated_, starts_;
+  std::vector<int64_t> chosen_, parents_, order_, repeated_, starts_;
   std::vector<bool> idle_, ends_;
 };
 

@@ -76,22 +76,6 @@ class Buffer {
   std::vector<T> data_;
 };
 
-// Keys and values that lie side by side in rows of a sentence's own memory.
-template <typename T>
-struct Sentences {
-  struct Keys {
-    const T* rows;
-    const int32_t* places;  // the row of each key; null if key j is in row j
-    int64_t count, stride, width;
-    const T* key(int64_t j) const { return rows + (places == nullptr ? j : places[j]) * stride; }
-    const T* value(int64_t j) const { return key(j) + width; }
-  };
-
-  const Keys* keys;  // of each query
-  int64_t most;
-  const Keys& of(int64_t query) const { return keys[query]; }
-};
-
 // fairseq computes GELU in float32.
 template <typename T>
 void gelu(T* x, int64_t count) {
@@ -119,7 +103,7 @@ class Pass {
       const T* from = side_.embeddings + symbols[row] * embedding_width;
       for (int64_t d = 0; d < embedding_width; ++d) embedded[row * embedding_width + d] = scale * from[d];
     }
-    if (side_.projection != nullptr) multiply<T>(*side_.projection, embedded, rows_, embedding_width, x_, width, false);
+    if (side_.projection != nullptr) multiply<T>(*side_.projection, embedded, rows_, x_);
     for (int64_t row = 0; side_.positions != nullptr && row < rows_; ++row) {
       const T* from = side_.positions + positions[row] * width;
       for (int64_t d = 0; d < width; ++d) x_[row * width + d] += from[d];
@@ -134,10 +118,10 @@ class Pass {
     attend_by(layer.own, layer.own_norm, own);
     if (layer.context.in != nullptr) attend_by(layer.context, layer.context_norm, context);
     const T* x = begin(layer.final_norm);
-    const int64_t inner = layer.fc1->outputs;
-    T* hidden = inner_.of(rows_ * inner);
-    multiply<T>(*layer.fc1, x, rows_, side_.width, hidden, inner, !side_.gelu);
-    if (side_.gelu) gelu(hidden, rows_ * inner);
+    const int64_t count = rows_ * layer.fc1->outputs;
+    T* hidden = inner_.of(count);
+    multiply<T>(*layer.fc1, x, rows_, hidden, !side_.gelu);
+    if (side_.gelu) gelu(hidden, count);
     end(*layer.fc2, hidden, layer.final_norm);
   }
 
@@ -156,7 +140,7 @@ class Pass {
     const T* x = begin(norm);
     const int64_t stride = heads.in->outputs;
     T* projected = projected_.of(rows_ * stride);
-    multiply<T>(*heads.in, x, rows_, side_.width, projected, stride, false);
+    multiply<T>(*heads.in, x, rows_, projected);
     T* outputs = outputs_.of(rows_ * heads.width());
     attend(x, projected, stride, outputs);
     end(*heads.out, outputs, norm);
@@ -168,7 +152,7 @@ class Pass {
   // End a block: its output is the product of the rows `from`.
   void end(const Packed<T>& product, const T* from, const Norm<T>& norm) {
     update_ = updates_.of(rows_ * side_.width);
-    multiply<T>(product, from, rows_, product.inputs, update_, side_.width, false);
+    multiply<T>(product, from, rows_, update_);
     if (!side_.pre_norm) normalise(norm);
   }
 

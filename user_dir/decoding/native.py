@@ -21,7 +21,7 @@ kernels = NativeKernels(
     with_torch=False,
     packed_bytes=(INTEGER, [INTEGER] * 3),
     pack=(None, [POINTER] * 2 + [INTEGER] * 3 + [POINTER] * 2),
-    multiply=(None, [POINTER] * 2 + [INTEGER] * 2 + [POINTER] + [INTEGER] * 2),
+    multiply=(None, [POINTER] * 2 + [INTEGER, POINTER, INTEGER]),
     search=(INTEGER, [POINTER] * 4),
     use_threads=(None, [INTEGER]),
 )

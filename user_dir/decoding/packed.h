@@ -47,21 +47,15 @@ int64_t packed_bytes(int64_t inputs, int64_t outputs, bool int8) {
   return packed.count() * (packed.panel_bytes() + (int8 ? packed.width() * (sizeof(float) + sizeof(int32_t)) : 0));
 }
 
-// What `pack` wrote into `from`.
+// Lay out W (outputs, inputs) in `to`. With integers, the weights w of an output become −127 … 127, in steps of
+// max |w| / 127.
 template <typename T>
-Packed<T> packed_at(const void* from, int64_t inputs, int64_t outputs, bool int8, const T* bias) {
-  const float some = 0;
-  Packed<T> packed{inputs, outputs, from, int8 ? &some : nullptr, bias, fastest()};
-  const char* end = static_cast<const char*>(from) + packed.count() * packed.panel_bytes();
-  if (int8) packed.scales = reinterpret_cast<const float*>(end);
-  return packed;
-}
-
-// Lay out W (outputs, inputs). With integers, the weights w of an output become −127 … 127, in steps of max |w| / 127.
-template <typename T>
-void pack(const T* weight, int64_t inputs, int64_t outputs, bool int8, void* to) {
+Packed<T> pack(const T* weight, const T* bias, int64_t inputs, int64_t outputs, bool int8, void* to) {
   std::memset(to, 0, packed_bytes<T>(inputs, outputs, int8));
-  const Packed<T> packed = packed_at<T>(to, inputs, outputs, int8, nullptr);
+  const float some = 0;
+  Packed<T> packed{inputs, outputs, to, int8 ? &some : nullptr, bias, fastest()};
+  float* scales = reinterpret_cast<float*>(static_cast<char*>(to) + packed.count() * packed.panel_bytes());
+  if (int8) packed.scales = scales;
   const int64_t width = packed.width();
   for (int64_t output = 0; output < outputs; ++output) {
     const T* row = weight + output * inputs;
@@ -77,7 +71,7 @@ void pack(const T* weight, int64_t inputs, int64_t outputs, bool int8, void* to)
       greatest = size > greatest || size != size ? size : greatest;
     }
     const float scale = greatest / 127;
-    const_cast<float*>(packed.scales)[output] = scale;
+    scales[output] = scale;
     if (!(scale > 0 && scale < std::numeric_limits<float>::infinity())) continue;
     int32_t sum = 0;
     for (int64_t i = 0; i < inputs; ++i) {
@@ -87,6 +81,7 @@ void pack(const T* weight, int64_t inputs, int64_t outputs, bool int8, void* to)
     }
     const_cast<int32_t*>(packed.sums())[output] = sum;
   }
+  return packed;
 }
 
 // Where results go: y, in rows with the stride `row`, which begin with output `first`.

@@ -64,7 +64,7 @@ class Passes {
           keys_.insert(keys_.end(), sentence->length, {rows, nullptr, sentence->length, stride, width});
           rows += sentence->length * stride;
         }
-        scale(layer.own, x, model_.encoder.width, projected, stride);
+        scale(layer.own, x, projected, stride);
         attend_to(layer.own, longest, projected, stride, outputs);
       };
       encoder_.through(layer, own, own);
@@ -76,7 +76,7 @@ class Passes {
         if (keys == nullptr) continue;
         sentence->context[number].resize(sentence->length * keys->outputs);
         T* to = sentence->context[number].data();
-        multiply<T>(*keys, memory, sentence->length, model_.encoder.width, to, keys->outputs, false);
+        multiply<T>(*keys, memory, sentence->length, to);
       }
       memory += sentence->length * model_.encoder.width;
     }
@@ -100,14 +100,14 @@ class Passes {
           layer,
           [&](const T* x, T* projected, int64_t stride, T* outputs) {
             const int64_t most = append_keys(live, number, projected, stride, layer.own.width());
-            scale(layer.own, x, model_.decoder.width, projected, stride);
+            scale(layer.own, x, projected, stride);
             attend_to(layer.own, most, projected, stride, outputs);
           },
           [&](const T* x, T* projected, int64_t stride, T* outputs) {
             const int64_t most = find_context(live, number, layer.context.width());
             const bool aligns = aligns_ && number == model_.decoder.count - 1;
             T* weights = aligns ? weights_.of(rows() * layer.context.count * most) : nullptr;
-            scale(layer.context, x, model_.decoder.width, projected, stride);
+            scale(layer.context, x, projected, stride);
             attend_to(layer.context, most, projected, stride, outputs, weights);
             if (aligns) keep_weights(live, weights, layer.context.count, most);
           });
@@ -149,11 +149,11 @@ class Passes {
   }
 
   // Multiply queries that see n keys by 1 + β (log n)^γ; see models/length_scaling.py.
-  void scale(const Heads<T>& heads, const T* x, int64_t width, T* queries, int64_t stride) {
+  void scale(const Heads<T>& heads, const T* x, T* queries, int64_t stride) {
     if (heads.scaling == nullptr) return;
     const int64_t rows = keys_.size(), head_dim = heads.width() / heads.count;
     T* scales = scales_.of(rows * 2 * heads.count);
-    multiply<T>(*heads.scaling, x, rows, width, scales, 2 * heads.count, false);
+    multiply<T>(*heads.scaling, x, rows, scales);
     for (int64_t row = 0; row < rows; ++row) {
       const T log_n = std::log(std::max(2.0f, static_cast<float>(keys_[row].count)));
       for (int64_t head = 0; head < heads.count; ++head) {
@@ -184,9 +184,8 @@ class Passes {
 
   void attend_to(const Heads<T>& heads, int64_t most, const T* queries, int64_t stride, T* outputs,
                  T* weights = nullptr) {
-    const Sentences<T> cache{keys_.data(), most};
-    const int64_t rows = keys_.size(), width = heads.width();
-    attend<T>(cache, rows, heads.count, width / heads.count, heads.alpha, queries, stride, outputs, width, weights);
+    const int64_t rows = keys_.size(), width = heads.width(), head_dim = width / heads.count;
+    attend<T>(keys_.data(), most, rows, heads.count, head_dim, heads.alpha, queries, stride, outputs, width, weights);
     if (heads.norm_scale != nullptr) gated_norm(rows, width, outputs, heads.norm_scale, heads.norm_gate);
   }
 
@@ -196,7 +195,7 @@ class Passes {
   bool aligns_;
   Pass<T> encoder_, decoder_;
   std::vector<int64_t> symbols_, positions_;  // of rows
-  std::vector<typename Sentences<T>::Keys> keys_;
+  std::vector<Keys<T>> keys_;
   Buffer<T> scales_, weights_;
 };
 

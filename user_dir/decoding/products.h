@@ -16,15 +16,14 @@ namespace decoding {
 template <typename T>
 class Floats {
  public:
-  Floats(const Packed<T>& packed, const T* x, int64_t x_row, const Out<T>& out)
-      : packed_(packed), x_(x), x_row_(x_row), out_(out) {}
+  Floats(const Packed<T>& packed, const T* x, const Out<T>& out) : packed_(packed), x_(x), out_(out) {}
 
   // Multiply `rows` rows, from `row` on, by `panels` panels, from `panel` on.
   template <int rows, int panels>
   void multiply(int64_t row, int64_t panel) const {
-    const int64_t inputs = packed_.inputs, x_row = x_row_, bytes = packed_.panel_bytes();
+    const int64_t inputs = packed_.inputs, bytes = packed_.panel_bytes();
     const int64_t ahead = row == 0 ? panels * bytes : 0;
-    const T* x = x_ + row * x_row;
+    const T* x = x_ + row * inputs;
     const T* w = static_cast<const T*>(packed_.panels) + panel * inputs * width;
     Vec<T> sums[rows][2 * panels] = {};
     for (int64_t i = 0; i < inputs; ++i) {
@@ -34,7 +33,7 @@ class Floats {
       for (int v = 0; v < 2 * panels; ++v) weights[v] = load(w + (v / 2 * inputs + i) * width + v % 2 * lanes);
 #pragma GCC unroll 8
       for (int r = 0; r < rows; ++r) {
-        const T value = x[r * x_row + i];
+        const T value = x[r * inputs + i];
 #pragma GCC unroll 8
         for (int v = 0; v < 2 * panels; ++v) sums[r][v] += value * weights[v];
       }
@@ -55,7 +54,6 @@ class Floats {
   static constexpr int lanes = Simd<T>::lanes, width = 2 * lanes;
   const Packed<T>& packed_;
   const T* x_;
-  int64_t x_row_;
   Out<T> out_;
 };
 
@@ -105,8 +103,7 @@ void multiply_all(const Packed<T>& packed, const Kernel& kernel, int64_t rows, i
 template <typename T>
 class Rows {
  public:
-  Rows(const Packed<T>& packed, const T* x, int64_t rows, int64_t x_row)
-      : packed_(packed), x_(x), rows_(rows), x_row_(x_row) {
+  Rows(const Packed<T>& packed, const T* x, int64_t rows) : packed_(packed), x_(x), rows_(rows) {
     if (!packed.int8()) return;
     const int64_t depth = packed.depth();
     static thread_local std::vector<uint8_t> bytes;
@@ -115,7 +112,7 @@ class Rows {
     rounded.resize(std::max<size_t>(rounded.size(), rows));
     for (int64_t row = 0; row < rows; ++row) {
       rounded[row].bytes = bytes.data() + row * depth;
-      rounded[row].round(x + row * x_row, packed.inputs);
+      rounded[row].round(x + row * packed.inputs, packed.inputs);
     }
     rounded_ = rounded.data();
   }
@@ -127,7 +124,7 @@ class Rows {
       multiply_all(packed_, Integers<T, instructions>(packed_, rounded_, out), rows_, first, last);
     };
     if (rows_ == 0) return;
-    if (!packed_.int8()) return multiply_all(packed_, Floats<T>(packed_, x_, x_row_, out), rows_, first, last);
+    if (!packed_.int8()) return multiply_all(packed_, Floats<T>(packed_, x_, out), rows_, first, last);
 #ifdef __AVX512F__
     if (packed_.instructions == vnni) return integers.template operator()<vnni>();
 #endif
@@ -140,7 +137,7 @@ class Rows {
  private:
   const Packed<T>& packed_;
   const T* x_;
-  int64_t rows_, x_row_;
+  int64_t rows_;
   const Rounded<T>* rounded_ = nullptr;
 };
 
@@ -148,8 +145,8 @@ class Rows {
 //
 // With integers, each row of x is rounded, too, and a row with NaN or infinity gives NaN.
 template <typename T>
-void multiply(const Packed<T>& packed, const T* x, int64_t rows, int64_t x_row, T* y, int64_t y_row, bool relu) {
-  Rows<T>(packed, x, rows, x_row).multiply(0, packed.outputs, {y, y_row, relu});
+void multiply(const Packed<T>& packed, const T* x, int64_t rows, T* y, bool relu = false) {
+  Rows<T>(packed, x, rows).multiply(0, packed.outputs, {y, packed.outputs, relu});
 }
 
 }  // namespace decoding

@@ -10,12 +10,10 @@ using namespace decoding;
   }                                                                                                                    \
   extern "C" void decoding_pack_##SUFFIX(const T* weight, const T* bias, int64_t inputs, int64_t outputs,              \
                                          int64_t int8, void* to, Packed<T>* packed) {                                  \
-    pack<T>(weight, inputs, outputs, int8 != 0, to);                                                                   \
-    *packed = packed_at<T>(to, inputs, outputs, int8 != 0, bias);                                                      \
+    *packed = pack<T>(weight, bias, inputs, outputs, int8 != 0, to);                                                   \
   }                                                                                                                    \
-  extern "C" void decoding_multiply_##SUFFIX(const Packed<T>* packed, const T* x, int64_t rows, int64_t x_row, T* y,   \
-                                             int64_t y_row, int64_t relu) {                                            \
-    multiply<T>(*packed, x, rows, x_row, y, y_row, relu != 0);                                                         \
+  extern "C" void decoding_multiply_##SUFFIX(const Packed<T>* packed, const T* x, int64_t rows, T* y, int64_t relu) {  \
+    multiply<T>(*packed, x, rows, y, relu != 0);                                                                       \
   }                                                                                                                    \
   extern "C" void decoding_use_threads_##SUFFIX(int64_t threads) { omp_set_num_threads(static_cast<int>(threads)); }   \
   extern "C" int64_t decoding_search_##SUFFIX(const Model<T>* model, const Settings* settings, const Batch* batch,     \

@@ -87,13 +87,12 @@ class Search {
   void choose(const T* features) {
     const Packed<T>& output = *model_.output;
     if (model_.projection != nullptr) {
-      const Packed<T>& projection = *model_.projection;
-      T* projected = projected_.of(passes_.rows() * projection.outputs);
-      multiply<T>(projection, features, passes_.rows(), projection.inputs, projected, projection.outputs, false);
+      T* projected = projected_.of(passes_.rows() * model_.projection->outputs);
+      multiply<T>(*model_.projection, features, passes_.rows(), projected);
       features = projected;
     }
     const int64_t symbols = output.outputs, rows = passes_.rows();
-    const Rows<T> inputs(output, features, rows, output.inputs);
+    const Rows<T> inputs(output, features, rows);
     constexpr int64_t block = Continuations<T>::block;
     const int64_t some = std::min(std::max<int64_t>(most_logits / rows / block, 1) * block, (symbols + 15) / 16 * 16);
     T* logits = logits_.of(rows * some);
@@ -171,20 +170,15 @@ int64_t search(const Model<T>& model, const Settings& settings, const Batch& bat
   const int64_t threads = std::min(most_threads(), batch.sentences);
   const int64_t share = (batch.sentences + threads - 1) / std::max<int64_t>(threads, 1);
   const int64_t most = std::max<int64_t>(1, std::min(share, most_hypotheses / settings.beam));
-  std::atomic<int64_t> next{0}, failures{0};
-  const auto work = [&](int64_t, int64_t) {
-    try {
+  std::atomic<int64_t> next{0};
+  try {  // one sentence is translated outside of a parallel region: the threads then divide each product
+    share_out_parts(threads, 1, [&](int64_t, int64_t) {
       Search<T>(model, settings, batch, results, most).run(order, next);
-    } catch (const std::bad_alloc&) {
-      ++failures;
-    }
-  };
-  if (threads == 1) {
-    work(0, 1);  // the threads then divide each product
-  } else {
-    share_out_parts(threads, 1, work);
+    });
+  } catch (const std::bad_alloc&) {
+    return 1;
   }
-  return failures > 0;
+  return 0;
 }
 
 }  // namespace decoding

@@ -327,8 +327,8 @@ inline Power power_of(const double* alpha, int64_t alphas) {
 // result does not depend on the others.
 enum class Stop { together, alone };
 
-// One row of scores per lane, shifted so that its maximum is at most 0 and its λ at least 0; scores below −1/ε, including
-// −inf, get no weight.
+// One row of scores per lane, shifted so that its maximum is at most 0 and its λ at least 0; scores below −1/ε,
+// including −inf, get no weight.
 template <typename T>
 class Lanes {
  public:
