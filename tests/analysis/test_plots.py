@@ -72,6 +72,17 @@ def test_a_model_may_lack_an_attention_type():
     assert counts == [4, 4, 4, 0, 4, 0]
 
 
+@pytest.mark.parametrize("order", ("ab", "ba"))
+def test_axes_hold_all_models(order):
+    models = {"a": statistics(seed=1, layers=2), "b": statistics(seed=2, layers=5)}
+    for row in models["b"]["layers"]:
+        row["diversity"] += 0.5
+    for axes in panels(plots.diversity({name: models[name] for name in order})):
+        (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+        drawn = np.concatenate([line.get_xydata() for line in axes.lines])
+        assert low == 0 and (drawn > [left, low]).all() and (drawn < [right, high]).all()
+
+
 def test_density_histograms_are_shares():
     figure = plots.density_histograms(MODELS)
     for axes, name in zip(panels(figure), ATTENTION_TYPES):

@@ -73,6 +73,10 @@ def test_embedded_weights_equal_those_of_the_maps(tmp_path):
         assert (raw == expected).all()
         assert packed["source"] == maps.source
         assert packed["text"] == maps.text
+    for maps in ours.maps:
+        for weights in maps.weights.values():
+            weights *= 3  # as ReLA's may be
+    assert embedded(report_page([ours]))["models"][0]["maps"] == data
     assert len(report_data([ours], 2)["models"][0]["maps"]["sentences"]) == 2
 
 

@@ -19,6 +19,7 @@ from user_dir.analysis.maps import SIDES, read_map, read_maps
 from user_dir.analysis.measuring import statistics_are_current
 from user_dir.analysis.measuring import write_statistics as write_measured
 from user_dir.analysis.results import (
+    ModelAnalysis,
     beside,
     check_models,
     comparison_table,
@@ -153,6 +154,12 @@ def test_results_of_two_splits_are_not_combined(tmp_path):
     (tmp_path / "list.json").write_text("[]")
     with pytest.raises(UserError, match=r"list\.json is not a file of head statistics"):
         read_statistics(tmp_path / "list.json")
+
+
+def test_results_of_parts_of_a_split_are_not_combined():
+    few = {**statistics(), "sentences": 20}
+    with pytest.raises(UserError, match=r"20 sentences\).*50 sentences\)"):
+        check_models([ModelAnalysis("few", few), ModelAnalysis("all", statistics())])
 
 
 def test_models_have_names_and_files():

@@ -55,6 +55,23 @@ def test_every_column_agrees_with_the_oracle(left_pad_source):
     assert list(COLUMNS)[: len(columns)] == columns == list(result["heads"][0])[3:]
 
 
+def test_weights_count_as_shares():
+    """ReLA's do not sum to 1."""
+    words = dictionary()
+    sample, results = as_batch(words, PAIRS, True), []
+    captured = random_attention(words, sample, layers=2, heads=2)
+    for factor in (1, 3):
+        statistics = statistics_of(build("--encoder-attention-heads 2 --decoder-attention-heads 2"), words)
+        statistics.add(sample, {name: [factor * w for w in layers] for name, layers in captured.items()})
+        results.append(statistics.result())
+    for name in ("diversity", "union_density"):
+        first, second = ([row[name] for row in result["layers"]] for result in results)
+        assert first == pytest.approx(second)
+    for name in ("entropy", "density"):
+        first, second = ([row[name] for row in result["heads"]] for result in results)
+        assert first == pytest.approx(second)
+
+
 def test_undefined_measures_are_none():
     words = dictionary()
     statistics = Statistics(

@@ -211,6 +211,13 @@ def test_vmap_over_alpha_and_masks():
         close(grad, by_autograd(lambda a, i=i: masked(a, masks[i]), alphas[i])[0])
 
 
+def test_a_gradient_of_masks_is_never_zero_in_silence():
+    query = torch.randn(1, 1, 6, 8)
+    compute = lambda mask: attention(query, query, query, 1.5, attn_mask=mask)[0].sum()  # noqa: E731
+    with pytest.raises(RuntimeError, match="no gradient of attn_mask"):
+        torch.func.grad(lambda masks: torch.vmap(compute)(masks).sum())(torch.randn(3, 6, 6))
+
+
 def test_randomness_of_vmap():
     q, k, v = (tensor[:1].expand(3, -1, -1, -1) for tensor in tensors())
 

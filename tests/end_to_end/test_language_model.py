@@ -55,5 +55,9 @@ def test_head_statistics(language_model, corpus):
         [alpha for layer in alphas for alpha in layer], abs=1e-5
     )
     assert all(0 < head["density"] <= 1 for head in report["heads"])
+    script("heads", *flags, "--language", "de")
+    script("report", *of(checkpoint, corpus), "--cpu", "--sentences", 2)
+    report = json.loads((language_model / "checkpoint_last.valid.heads.json").read_text())
+    assert report["target_lang"] == "de" and report["sentences"] > 30
     done = script("heads", *flags, "--language", "fr", check=False)
     assert done.returncode == 1 and "no language 'fr'" in done.stderr

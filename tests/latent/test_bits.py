@@ -94,6 +94,20 @@ def test_a_mean_that_a_budget_holds_at_its_bounds_has_no_gradient(budget):
     assert (gradient == 0).all(1).any()
 
 
+def test_few_bits_decide_among_many():
+    """Only differences of the scores of vectors matter, whose sums are large."""
+    scores = 5 + 100 * torch.rand(1, 500)
+    scores[0, :3] = torch.tensor([0.1, -0.2, 0.05])
+    actual, expected = (topk_sparsemax_bits(x, 8).weights for x in (scores, scores.double()))
+    torch.testing.assert_close(actual.double(), expected, rtol=0, atol=1e-6)
+
+
+def test_a_very_large_score_leaves_the_others_their_share():
+    scores = torch.tensor([[1e12, 0.5, 0.3, 0.1]])
+    expected = expected_bits(torch.tensor([[10, 0.5, 0.3, 0.1]]), 2)
+    torch.testing.assert_close(expected_bits(scores, 2), expected)
+
+
 @pytest.mark.parametrize("size, k", ((1, 1), (4, 1), (4, 5), (4, 16), (7, 2), (7, 16), (7, 200)))
 def test_top_k_finds_the_best_vectors(size, k):
     scores = torch.randn(6, size, dtype=torch.float64).requires_grad_()

@@ -78,6 +78,17 @@ def test_the_mean_gradient_is_exact(estimator, family):
         assert (error > 1e-4).all() or estimator == "dense"
 
 
+@pytest.mark.parametrize("dtype", (torch.float16, torch.float32))
+@pytest.mark.parametrize("estimator", (sfe, sfe_plus, nvil))
+def test_a_finite_loss_is_the_value(estimator, dtype):
+    """Also where its square, or its product with log π(z), is not finite in the dtype."""
+    scores, large = torch.zeros(1, 100, dtype=dtype), 0.5 * torch.finfo(dtype).max
+    own = {"sfe": {"baseline": RunningMean()}, "nvil": {"baseline": torch.zeros(1, dtype=dtype)}}
+    own = own.get(estimator.__name__, {})
+    value = estimator(lambda choices: choices[:, 0] * 0 + large, Bits(scores), **own)
+    assert value == large
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_straight_through_samples_exactly(family):
     scores, loss = problem()

@@ -139,6 +139,17 @@ def test_shapes_that_do_not_fit_are_named(shapes):
     assert named in str(raised.value)
 
 
+def test_large_gradients_of_words_that_are_nearly_impossible():
+    logits = torch.tensor([[0.0, -82.0]], requires_grad=True)  # log 1e-37 = −85.2
+    log_mixture(logits, torch.ones(1), torch.tensor([0]), 1)[0, 1].mul(65536).backward()
+    torch.testing.assert_close(logits.grad, torch.tensor([[-65536.0, 65536.0]]))
+
+
+def test_weights_that_vanish_in_the_dtype_of_the_logits_are_named():
+    with pytest.raises(ValueError, match="weights must be positive"):
+        log_mixture(torch.zeros(1, 3), torch.tensor([1e-60], dtype=torch.float64), torch.tensor([0]), 1)
+
+
 @pytest.mark.parametrize("row", ([1, 0], [0, 2], [-1, 0]))
 def test_rows_out_of_order_or_range(row):
     with pytest.raises(ValueError, match="row must ascend from 0 to 1"):

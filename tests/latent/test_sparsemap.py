@@ -119,6 +119,24 @@ def test_an_oracle_that_forgets_the_best_structure_is_found():
         sparsemap(torch.tensor([[5.0, 0.0]]), lambda scores: next(answers))
 
 
+def test_no_examples_have_no_gradient():
+    scores = torch.zeros(0, 4, requires_grad=True)
+    sparsemap(scores, bits_oracle).weights.sum().backward()
+    assert scores.grad.shape == (0, 4)
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16))
+def test_autocast_leaves_weights_and_gradients(dtype):
+    scores = (5000 + torch.rand(1, 20)).requires_grad_()
+    scores.data[0, 0] = 0.3
+    results = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", dtype, enabled=enabled):
+            weights = sparsemap(scores, bits_oracle).weights
+        results.append((weights, *torch.autograd.grad(weights.square().sum(), scores)))
+    torch.testing.assert_close(*results)
+
+
 def test_other_bad_arguments_are_named():
     with pytest.raises(ValueError, match=r"scores\[0, 1\] is nan"):
         sparsemap(torch.tensor([[0.0, float("nan")]]), bits_oracle)

@@ -75,6 +75,8 @@ def test_incomparable_systems_are_refused(evaluation, tmp_path):
     ):
         with pytest.raises(UserError, match=told):
             read_systems([("a", [a]), *others])
+    with pytest.raises(UserError, match="2 lines, but the references have 2 and 1"):
+        read_systems([("a", [a]), ("b", [a])], [write(tmp_path / "ref1.en", "x", "y"), short])
     with pytest.raises(UserError, match="require --ref"):
         read_systems([("a", [short]), ("b", [short])])
 
@@ -125,6 +127,13 @@ def test_one_seed_equals_the_test_of_sacrebleu(test):
             assert row[name].get("p") == result.p_value
     rows = report["systems"]
     assert rows[2]["BLEU"]["delta"] == rows[2]["BLEU"]["mean"] - rows[0]["BLEU"]["mean"]
+
+
+def test_a_difference_in_a_single_sentence_is_no_evidence():
+    """Each swap gives the same difference or none."""
+    other = [REFERENCES[0].replace("a", "the"), *REFERENCES[1:]]
+    report = run(system("a", REFERENCES), system("b", other), test="ar")
+    assert report["systems"][1]["BLEU"]["p"] == 1
 
 
 def test_several_seeds_are_resampled_by_sentence():

@@ -120,6 +120,7 @@ class Statistics:
             (query, key), possible = SIDES[kind], pairs[kind]
             for running, weights in zip(self.layers[kind], layers):
                 weights = weights.double().masked_fill(~possible[:, None], 0.0)
+                weights /= weights.sum(-1, keepdim=True).clamp(min=1e-30)  # those of ReLA do not sum to 1
                 running.add(Attention(weights, possible, tokens[query], tokens[key], query == key))
 
     def result(self) -> dict:
@@ -183,7 +184,8 @@ def write_statistics(
     """
     texts: list[str] = []
     if maps is not None:
-        source = split.corpus.text(split.subset, split.direction[0])
+        read = split.direction[0 if split.model.attentions()["encoder_self"] else 1]
+        source = split.corpus.text(split.subset, read)
         texts = source.read_text(encoding="utf-8").split("\n")[:map_sentences]
         if split.subset == "train":  # some of its lines are in no batch, so the map shows the pieces instead
             texts = [""] * map_sentences

@@ -131,7 +131,7 @@ def alpha_histograms(models: dict[str, dict]) -> Figure:
     edges = 1 + 0.05 * np.arange(np.ceil((top - 1) / 0.05) + 1)
 
     def draw(axes: Axes, name: str, heads: list[dict], style: tuple) -> None:
-        counts = np.histogram([row["alpha"] for row in heads], edges)[0]
+        counts = np.histogram([round(row["alpha"], 6) for row in heads], edges)[0]
         axes.bar(edges[:-1], counts, np.diff(edges), align="edge", color=style[0], edgecolor="white", lw=0.5)
         axes.set_xlim(edges[0], edges[-1])
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -152,7 +152,6 @@ def density_histograms(models: dict[str, dict]) -> Figure:
         axes.stairs(share, edges, color=style[0], linestyle=style[1], linewidth=1.3, label=name)
         axes.stairs(share, edges, color=style[0], fill=True, alpha=0.12)
         axes.set_xlim(0, 1)
-        axes.set_ylim(bottom=0)
 
     labels = "density (share of all possible pairs)", "share of heads\n× sentences"
     return _of_models(models, "heads", draw, *labels)
@@ -190,7 +189,6 @@ def diversity(models: dict[str, dict]) -> Figure:
         values = [np.nan if row["diversity"] is None else row["diversity"] for row in layers]
         line = dict(zip(("color", "linestyle", "marker"), style))
         axes.plot(values, label=name, markersize=4, lw=1.3, **line)
-        axes.set_ylim(bottom=0)
 
     return _of_models(models, "layers", draw, "layer", "Jensen–Shannon\ndivergence, share\nof its maximum")
 
@@ -254,8 +252,10 @@ def _of_models(
                 continue
             draw(axes, name, group[kind], style)
             if part == "layers":
-                axes.set_xlim(-0.3, len(group[kind]) - 0.7)
-                axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=min(len(group[kind]), 8)))
+                layers = max(len(other.get(kind, ())) for other in groups.values())
+                axes.set_xlim(-0.3, layers - 0.7)
+                axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=min(layers, 8)))
+    grid[0, 0].set_ylim(bottom=0)  # not before all is drawn: it ends the scaling of the top
     _legend(figure, grid)
     return figure
 

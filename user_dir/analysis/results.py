@@ -65,21 +65,25 @@ def read_model(
     )
 
 
-def check_same_split(splits: dict[str, tuple[str | None, str | None]]) -> None:
-    """Raise UserError unless all results are of one split; ``splits`` has (corpus, subset) by result."""
+def check_same_split(splits: dict[str, tuple]) -> None:
+    """Raise UserError unless all results are of one split; ``splits`` has (corpus, subset, …) by result."""
     if len(set(splits.values())) > 1:
-        named = (f"{name} ({corpus}, {subset})" for name, (corpus, subset) in splits.items())
+        named = (f"{name} ({', '.join(map(str, split))})" for name, split in splits.items())
         raise UserError(f"different splits cannot be combined: {' and '.join(named)}; see --subset")
 
 
-def check_models(models: Iterable[ModelAnalysis]) -> None:
+def check_models(models: Sequence[ModelAnalysis]) -> None:
     """Raise UserError unless the statistics and maps of all models are of one split."""
-    splits = {}
+    splits = {model.name: split_of(model.statistics) for model in models}
     for model in models:
-        splits[model.name] = model.statistics.get("corpus"), model.statistics.get("subset")
         for sentence in (model.maps or [])[:1]:
-            splits[f"maps of {model.name}"] = sentence.corpus, sentence.subset
+            splits[f"maps of {model.name}"] = sentence.corpus, sentence.subset, splits[model.name][2]
     check_same_split(splits)
+
+
+def split_of(report: dict) -> tuple[str | None, str | None, str]:
+    """Corpus, subset and number of sentences of statistics."""
+    return report.get("corpus"), report.get("subset"), f"{report['sentences']} sentences"
 
 
 def model_names(paths: Sequence[Path], names: Sequence[str] | None = None) -> list[str]:

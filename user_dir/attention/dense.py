@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..entmax import entmax
-from ..entmax.checks import hide
 from ..entmax.reference import working_dtype
 from .inputs import AttentionInputs, Backend
 
@@ -53,4 +54,12 @@ def attention_scores(
 ) -> Tensor:
     """QKᵀ/√D, −∞ where masked: (B, H, T, S); arguments as for :func:`.dispatch.attention`."""
     scores = torch.matmul(query * query.size(-1) ** -0.5, key.transpose(-2, -1))
-    return hide(scores, key_padding_mask, attn_mask, causal)
+    if attn_mask is not None:
+        hides = attn_mask.dtype == torch.bool
+        scores = scores.masked_fill(attn_mask, -math.inf) if hides else scores + attn_mask.to(scores.dtype)
+    if causal:
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(future, -math.inf)
+    if key_padding_mask is not None:
+        scores = scores.masked_fill(key_padding_mask[:, None, None, :], -math.inf)
+    return scores

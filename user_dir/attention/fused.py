@@ -139,6 +139,10 @@ class FusedKernel(Backend):
 
     def _gradients(self, ctx: Any, grad: Tensor | None, grad_weights: Tensor | None, _: Any) -> tuple:
         *tensors, seed, saved = ctx.saved_tensors
+        if ctx.needs_input_grad[5]:
+            raise RuntimeError(
+                "fused attention has no gradient of attn_mask; use the attention backend dense"
+            )
         if not ctx.save:
             raise RuntimeError("fused attention was called under torch.no_grad")
         query, alpha, need_alpha = tensors[0], tensors[3], ctx.needs_input_grad[3]

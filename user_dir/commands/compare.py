@@ -95,12 +95,10 @@ def compare_scores(args: argparse.Namespace) -> tuple[str, dict]:
 
 def compare_heads(systems: list[tuple[str, list[Path]]]) -> tuple[str, dict]:
     """A table of the heads of systems, and its content for JSON."""
-    from ..analysis.results import check_same_split, comparison_table, read_statistics, summary
+    from ..analysis.results import check_same_split, comparison_table, read_statistics, split_of, summary
 
     reports = {path: read_statistics(path) for _, paths in systems for path in paths}
-    check_same_split(
-        {str(path): (report.get("corpus"), report.get("subset")) for path, report in reports.items()}
-    )
+    check_same_split({str(path): split_of(report) for path, report in reports.items()})
     summaries = {name: [summary(reports[path]) for path in paths] for name, paths in systems}
     files = {name: list(map(str, paths)) for name, paths in systems}
     return comparison_table(summaries), {"files": files, "systems": summaries}

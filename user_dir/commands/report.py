@@ -53,8 +53,8 @@ def main(argv=None) -> None:
     """Read the command line, compute what is missing, write the page."""
     args = parse_args(argv)
 
+    from ..analysis import results
     from ..analysis.report import write_report
-    from ..analysis.results import beside, check_models, log_beside, model_names, read_model, result_file
     from ..errors import UserError
     from ..files import check_output
 
@@ -65,20 +65,25 @@ def main(argv=None) -> None:
         from ..corpora import load_corpus
 
         args.subset = load_corpus(args.corpus, args.data).split(args.subset)
-    statistics = [result_file(path, args.subset, "heads.json") for path in args.path] + args.statistics
-    maps, logs = [beside(file, "attention") for file in statistics], list(map(log_beside, statistics))
-    names = model_names([*args.path, *args.statistics], args.name)
-    output = args.output or beside(statistics[0], "report.html")
+    statistics = [results.result_file(path, args.subset, "heads.json") for path in args.path]
+    statistics += args.statistics
+    maps = [results.beside(file, "attention") for file in statistics]
+    logs = list(map(results.log_beside, statistics))
+    names = results.model_names([*args.path, *args.statistics], args.name)
+    output = args.output or results.beside(statistics[0], "report.html")
     check_output(output, [*args.path, *filter(None, [*statistics, *logs, *maps])])
     for checkpoint, file, folder in zip(args.path, statistics, maps):
         needed = args.corpus, args.sentences
         if args.corpus and not statistics_are_current(file, folder, checkpoint, *needed):
-            split = open_split(checkpoint, args.corpus, args.subset, data=args.data, cpu=args.cpu)
+            # of a language model that was measured before, in the same language
+            language = results.read_statistics(file).get("target_lang") if file.is_file() else None
+            where = args.corpus, args.subset
+            split = open_split(checkpoint, *where, data=args.data, language=language, cpu=args.cpu)
             write_statistics(split, file, maps=folder, map_sentences=args.sentences)
         elif not file.is_file():
             raise UserError(f"there are no statistics {file}; give --corpus to compute them")
     maps = [folder if folder.is_dir() else None for folder in maps]
-    models = list(map(read_model, names, statistics, logs, maps))
-    check_models(models)
+    models = list(map(results.read_model, names, statistics, logs, maps))
+    results.check_models(models)
     write_report(models, output, args.sentences)
     print(f"head report of {', '.join(names)}: {output}")

@@ -1,4 +1,4 @@
-"""Checks of the arguments of α-entmax, its loss and attention; and masks, which hide keys from queries."""
+"""Checks of the arguments of α-entmax, its loss and attention."""
 
 from __future__ import annotations
 
@@ -96,35 +96,3 @@ def check_causal(causal: bool, queries: int, keys: int) -> None:
     """
     if causal and queries != keys:
         raise ValueError(f"a causal mask needs as many queries as keys, not {queries} and {keys}")
-
-
-def hide(
-    scores: Tensor,
-    key_padding_mask: Tensor | None = None,
-    attn_mask: Tensor | None = None,
-    causal: bool = False,
-) -> Tensor:
-    """Set attention scores to −inf where a query must not attend to a key.
-
-    Args:
-        scores: (B, H, T, S).
-        key_padding_mask: (B, S), true where a key is padding.
-        attn_mask: added to the scores; or boolean, true where a query must not attend to a key.
-        causal: query t attends to keys 0 … t only (T = S).
-
-    Raises:
-        ValueError: see :func:`check_mask` and :func:`check_causal`.
-    """
-    if attn_mask is not None:
-        check_mask(attn_mask)
-        if attn_mask.dtype == torch.bool:
-            scores = scores.masked_fill(attn_mask, float("-inf"))
-        else:
-            scores = scores + attn_mask.to(scores.dtype)
-    if causal:
-        check_causal(causal, scores.size(-2), scores.size(-1))
-        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(future, float("-inf"))
-    if key_padding_mask is not None:
-        scores = scores.masked_fill(key_padding_mask[:, None, None, :], float("-inf"))
-    return scores

@@ -33,7 +33,8 @@ def topk_sparsemax_bits(scores: Tensor, k: int) -> Support:
     check_scores(scores, finite=True)
     check_k(k)
     vectors = _best_vectors(scores.detach(), k)
-    values = (vectors * scores.unsqueeze(1)).sum(2, dtype=working_dtype(scores.dtype))
+    best = (scores > 0).to(scores.dtype).unsqueeze(1)  # less its score, because sums of many scores round
+    values = ((vectors - best) * scores.unsqueeze(1)).sum(2, dtype=working_dtype(scores.dtype))
     weights = entmax_weights(values, 2.0)
     # k may exceed 2^D: then all vectors are among the candidates.
     everything = vectors.size(1) == 2 ** scores.size(1)
@@ -85,8 +86,10 @@ def expected_bits(scores: Tensor, budget: int | None = None) -> Tensor:
         return free.clamp(0, 1).to(scores.dtype)
     check_budget(budget, scores.size(1))
     with torch.no_grad():
-        low = torch.zeros_like(free[:, :1])
-        high = free.amax(1, keepdim=True).clamp_min(0)
+        # At λ/2 = the (budget + 1)-th greatest, at most `budget` bits are left; at 1 less, these are all 1.
+        ordered = free.sort(1, descending=True).values
+        high = ordered[:, min(budget, free.size(1) - 1), None].clamp_min(0)
+        low = (high - 1).clamp_min(0)
         for _ in range(60 if free.dtype == torch.float64 else 30):
             middle = (low + high) / 2
             over = (free - middle).clamp(0, 1).sum(1, keepdim=True) > budget

@@ -165,8 +165,8 @@ def nvil(loss_function: LossFunction, family: Family, *inputs: Tensor, baseline:
     _check_shape("the baseline", baseline, family)
     choices = family.sample()
     losses = _losses(loss_function, family, choices, inputs)
-    error = (losses.detach() - baseline).square()
-    return _with_score(losses, baseline.detach(), family.log_prob(choices)) + _gradient_only(error)
+    error = (baseline - losses).detach() * _gradient_only(2 * baseline)
+    return _with_score(losses, baseline.detach(), family.log_prob(choices)) + error
 
 
 def gumbel(
@@ -204,7 +204,7 @@ def _check_shape(name: str, values: Tensor, family: Family) -> None:
 
 
 def _with_score(losses: Tensor, baseline: Tensor, log_probability: Tensor) -> Tensor:
-    return losses + _gradient_only((losses.detach() - baseline) * log_probability)
+    return losses + (losses.detach() - baseline) * _gradient_only(log_probability)
 
 
 def _gradient_only(values: Tensor) -> Tensor:

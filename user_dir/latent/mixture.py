@@ -44,7 +44,7 @@ def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tens
     if logits.dtype != torch.float64:
         logits = logits.float()
     row = row.long()  # torch indexes with no narrower integers than int32
-    return log_mixture_operator(logits, weights, row, rows)[0]
+    return log_mixture_operator(logits, weights.to(logits.dtype), row, rows)[0]
 
 
 def check_pairs(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> None:
@@ -135,8 +135,8 @@ def _backward(
     # With q_n = π_n softmax(z_n), mixture m and c_n = q_n grad / m, the gradient of π_n is Σ_v c_nv / π_n,
     # and that of z_n is c_n − q_n Σ_v c_nv / π_n; in few passes over (N, V), which are most of the cost.
     weighted = weighted_softmax(logits, weights)
-    ratios = torch.where(mixture <= LEAST[grad.dtype], 0.0, grad / mixture)
-    grad_logits = ratios.index_select(0, row).mul_(weighted)
+    ratios = torch.where(mixture <= LEAST[grad.dtype], 0.0, 1 / mixture)
+    grad_logits = ratios.index_select(0, row).mul_(weighted).mul_(grad.index_select(0, row))
     grad_weights = grad_logits.sum(1) / weights.to(grad.dtype)
     grad_logits.addcmul_(weighted, grad_weights.unsqueeze(1), value=-1)
     return grad_logits.contiguous(), grad_weights.to(weights.dtype)

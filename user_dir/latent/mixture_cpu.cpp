@@ -87,7 +87,7 @@ void forward(const Problem<T>& problem, T* pairs, T* mixture, T* log_p) {
 // ----------------------------------------------------------------------------------------------- backward
 
 // With g the gradient of the result, m the mixture and t = g / m (0 where m was raised): the gradient of z_n is
-// q_n (t − d_n), that of π_n is d_n = Σ_v q_nv t_v / π_n.
+// q_n (t − d_n), that of π_n is d_n = Σ_v q_nv t_v / π_n. Unlike g / m, q_n / m is at most 1.
 template <typename T>
 void backward_row(const Problem<T>& problem, int64_t row, const Pair<T>* pairs, const T* mixture, const T* grad,
                   T* ratios, T* grad_logits, T* grad_weights) {
@@ -95,7 +95,7 @@ void backward_row(const Problem<T>& problem, int64_t row, const Pair<T>* pairs, 
   const int64_t n = problem.n;
   for (int64_t j = 0; j < n; j += lanes) {
     const Vec<T> m = load(mixture + j, n - j, T(1));
-    store(m <= least_mixture<T> ? Vec<T>{} : load(grad + j, n - j) / m, ratios + j, n - j);
+    store(m <= least_mixture<T> ? Vec<T>{} : 1 / m, ratios + j, n - j);
   }
   for (int64_t pair = problem.first[row]; pair < problem.first[row + 1]; ++pair) {
     const auto [top, scale] = pairs[pair];
@@ -107,14 +107,17 @@ void backward_row(const Problem<T>& problem, int64_t row, const Pair<T>* pairs, 
       const int64_t end = std::min<int64_t>(start + 64 * lanes, n);
       for (int64_t j = start; j < end; j += lanes) {
         const Vec<T> value = scale * exponential(z + j, n - j, top);
-        some += n - j >= lanes ? value * load(ratios + j) : Vec<T>{};
+        some += n - j >= lanes ? value * load(ratios + j) * load(grad + j) : Vec<T>{};
         store(value, q + j, n - j);
       }
       total += sum<T>(some);
     }
-    for (int64_t j = n - n % lanes; j < n; ++j) total += q[j] * ratios[j];
+    for (int64_t j = n - n % lanes; j < n; ++j) total += q[j] * ratios[j] * grad[j];
     const T mean = grad_weights[pair] = total / problem.weights[pair];
-    for (int64_t j = 0; j < n; j += lanes) store(load(q + j, n - j) * (load(ratios + j, n - j) - mean), q + j, n - j);
+    for (int64_t j = 0; j < n; j += lanes) {
+      const Vec<T> value = load(q + j, n - j);
+      store(value * load(ratios + j, n - j) * load(grad + j, n - j) - value * mean, q + j, n - j);
+    }
   }
 }
 

@@ -47,7 +47,7 @@ def sparsemap(
         raise ValueError(f"unregularised must be between 0 and {parts - 1}, not {unregularised}")
     if max_iterations is None:
         max_iterations = 10 * parts + 100
-    structures, weights, certified = [scores.new_zeros(0, parts)], [scores.new_zeros(0)], []
+    structures, weights, certified = [scores.new_zeros(0, parts)], [scores[:0, 0]], []
     for row in scores:
         active = _ActiveSet(row.detach().double().cpu(), oracle, parts - unregularised)
         certified.append(active.run(max_iterations))
@@ -55,8 +55,8 @@ def sparsemap(
         # p = Q s + constant on the support, for the scores s of its structures; the gradient is that of Q s.
         working = row.to(working_dtype(row.dtype))
         chosen = active.structures.to(working)
-        moved = chosen @ working
-        slope = active.inverse[1:, 1:].to(working) @ (moved - moved.detach())
+        moved = (chosen * working).sum(1)
+        slope = (active.inverse[1:, 1:].to(working) * (moved - moved.detach())).sum(1)
         weights.append((active.weights.to(working) + slope).to(row.dtype))
         structures.append(chosen.to(row.dtype))
     counts = torch.tensor([len(chosen) for chosen in structures[1:]], dtype=torch.long)

@@ -81,9 +81,9 @@ def _model(model: ModelAnalysis, sentences: int) -> dict:
 
 
 def _rounded(row: dict) -> dict:
-    """A row of statistics for the page: four decimals, without the histogram."""
+    """A row of statistics for the page: six decimals, without the histogram."""
     return {
-        name: round(value, 4) if isinstance(value, float) else value
+        name: round(value, 6) if isinstance(value, float) else value
         for name, value in row.items()
         if name == "roles" or not isinstance(value, list)
     }
@@ -99,7 +99,7 @@ def _trajectories(trajectories: Trajectories) -> dict | None:
         "updates": [trajectories.updates[index] for index in kept],
         "recorded": count,
         "heads": [
-            {"attention": kind, "layer": layer, "head": head, "alpha": of_head[kept].round(4).tolist()}
+            {"attention": kind, "layer": layer, "head": head, "alpha": of_head[kept].round(6).tolist()}
             for kind, alphas in trajectories.alphas.items()
             for layer, of_layer in enumerate(alphas.swapaxes(0, 1))  # (U, H)
             for head, of_head in enumerate(of_layer.T)
@@ -116,7 +116,9 @@ def _maps(maps: Sequence[SentenceMaps], sentences: int) -> dict:
 
 def _sentence(sentence: SentenceMaps) -> dict:
     # In the order of "shape", concatenated; deflated, because many weights are zero.
-    weights = b"".join(quantised(layer).tobytes() for layer in sentence.weights.values())
+    # Divided by sums above 1, which ReLA's weights may have.
+    shares = (layer / np.maximum(layer.sum(-1, keepdims=True), 1) for layer in sentence.weights.values())
+    weights = b"".join(quantised(layer).tobytes() for layer in shares)
     return {
         "text": sentence.text,
         "source": sentence.source,
