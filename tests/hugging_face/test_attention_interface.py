@@ -44,6 +44,7 @@ MODELS = {
         "bos_token_id": 0,
         "eos_token_id": 2,
     },
+    "DogeForCausalLM": {**TINY, "num_key_value_heads": 2},
     "LlamaForCausalLM": {**TINY, "num_key_value_heads": 2},
     "MistralForCausalLM": {**TINY, "num_key_value_heads": 2, "sliding_window": 3},
     "MarianMTModel": SEQ2SEQ,
@@ -173,6 +174,14 @@ def test_trained_saved_and_loaded(tmp_path):
         load_sparsified(transformers.AutoModelForMaskedLM, tmp_path / "dense")
 
 
+def test_parameters_that_transformers_renames_are_loaded(tmp_path):
+    torch.manual_seed(1)
+    model = sparsify(transformers.GPTNeoXForCausalLM(transformers.GPTNeoXConfig(**TINY)).eval(), 1.5)
+    model.save_pretrained(tmp_path)
+    loaded, tokens = load_sparsified(transformers.AutoModelForCausalLM, tmp_path), batch("LlamaForCausalLM")
+    assert torch.equal(loaded.eval()(**tokens).logits, model(**tokens).logits)
+
+
 def test_what_cannot_be_computed_is_refused_by_name():
     t5 = transformers.T5Config(vocab_size=50, d_model=32, d_kv=8, d_ff=48, num_layers=1, num_heads=4)
     model = transformers.T5ForConditionalGeneration(t5)
@@ -183,6 +192,9 @@ def test_what_cannot_be_computed_is_refused_by_name():
     gemma = transformers.Gemma2Config(**TINY, num_key_value_heads=2, head_dim=8)
     with pytest.raises(ValueError, match="softcap"):
         sparsify(transformers.Gemma2ForCausalLM(gemma), 1.5)(torch.ones(1, 3, dtype=int))
+    pegasus = transformers.BigBirdPegasusConfig(**SEQ2SEQ, attention_type="original_full")
+    with pytest.raises(ValueError, match="masks"):  # it would see the future
+        sparsify(transformers.BigBirdPegasusForCausalLM(pegasus), 1.5)
     with pytest.raises(ValueError, match=r"bert\.nothing"):
         sparsify(build("BertForMaskedLM"), where=["bert.nothing"])
     with pytest.raises(ValueError, match="attention interface"):

@@ -5,16 +5,19 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import transformers
 from test_attention_interface import batch, build
 
 from user_dir.analysis import statistics as measures
 from user_dir.analysis.report.page import report_data
 from user_dir.analysis.results import read_model, summary
 from user_dir.attention import Alpha, AlphaConfig
+from user_dir.attention.dial import keys_per_query
 from user_dir.hugging_face import KeysPerQuery, head_statistics, sparsify
 
 KINDS = {
     "BertForMaskedLM": ["encoder_self"],
+    "GPT2LMHeadModel": ["decoder_self"],
     "LlamaForCausalLM": ["decoder_self"],
     "BartForConditionalGeneration": ["encoder_self", "decoder_self", "decoder_context"],
 }
@@ -55,6 +58,28 @@ def test_statistics_are_those_of_the_analysis(name, tmp_path):
     report = report_data([read_model("model", file)], 0)
     assert summary(statistics).keys() == set(KINDS[name])
     assert len(report["models"][0]["heads"]) == len(statistics["heads"])
+
+
+def test_context_attention_of_a_decoder_like_bert():
+    inputs = batch("BertForMaskedLM")
+    halves = build("BertForMaskedLM").config, build("BertForMaskedLM").config
+    config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(*halves)
+    model = sparsify(transformers.EncoderDecoderModel(config), 1.0)
+    inputs["decoder_input_ids"] = inputs["input_ids"][:, :5]
+    rows = head_statistics(model, [inputs])["heads"]
+    assert [row["attention"] for row in rows[::8]] == ["encoder_self", "decoder_self", "decoder_context"]
+    assert {row["density"] for row in rows} == {1.0}
+
+
+def test_keys_within_windows_are_counted_over_real_queries():
+    model, inputs = sparsify(build("MistralForCausalLM")).train(), batch("MistralForCausalLM")
+    alphas = [module for module in model.modules() if isinstance(module, Alpha)]
+    for alpha in alphas:
+        alpha.keys = []
+    padding = inputs["attention_mask"] == 0
+    attentions = model(**inputs, output_attentions=True).attentions
+    for alpha, weights in zip(alphas, attentions):
+        torch.testing.assert_close(alpha.keys, [keys_per_query(weights, padding)])
 
 
 def test_padding_of_targets_is_left_out():

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, PreTrainedModel
 from transformers.masking_utils import bidirectional_mask_function, causal_mask_function, sdpa_mask
+from transformers.utils.output_capturing import _active_collector
 
 from ..attention import Alpha, AlphaConfig, attention
 from ..attention.dial import keys_per_query
@@ -70,11 +71,14 @@ def entmax_attention(
         is_causal = kwargs.get("is_causal")
         causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
         causal = causal and query.size(2) == key.size(2)  # a single query sees all keys
-    wanted = kwargs.get("output_attentions") or getattr(module.config, "output_attentions", False)
     counts = alpha.keys is not None and module.training
-    masks, needed = (padding, hidden, causal), bool(wanted) or counts
+    collected = any("attentions" in name for name in _active_collector.get() or ())  # by output_attentions
+    wanted = kwargs.get("output_attentions") or getattr(module.config, "output_attentions", False)
+    masks, needed = (padding, hidden, causal), bool(wanted or collected or counts)
     output, weights = attention(query, key, value, alpha.value(), *masks, dropout, need_weights=needed)
     if counts:
+        if hidden is not None and hidden.dtype == torch.bool:
+            padding = hidden.all(2)[:, 0]
         of_queries = None if attention_type(module) == "decoder_context" else padding
         alpha.keys.append(keys_per_query(weights, of_queries))
     return output.transpose(1, 2).contiguous(), weights
@@ -100,7 +104,8 @@ def entmax_mask(
     last = q_offset + q_length == kv_length and q_length in (1, kv_length)
     causal = mask_function is causal_mask_function and last
     whole = attention_mask is None or attention_mask.shape == (batch_size, kv_length)
-    if (bidirectional or causal) and whole and kv_offset == 0:
+    skip = kwargs.get(f"allow_is_{'bidirectional' if bidirectional else 'causal'}_skip", True)
+    if (bidirectional or causal) and whole and kv_offset == 0 and skip:
         return attention_mask
     kwargs |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
     kwargs |= {"mask_function": mask_function, "attention_mask": attention_mask}
@@ -123,7 +128,7 @@ def sparsify(
         alpha: one constant α, from 1; or how α's are set. By default they are learned and start at 1.01,
             with outputs that are nearly those of softmax.
         where: names of attention modules, or of modules that contain some, as in ``model.named_modules()``.
-            All others keep softmax.
+            All others get softmax.
 
     Returns:
         ``model``, whose config remembers the settings, so that ``save_pretrained`` writes all that
@@ -138,10 +143,9 @@ def sparsify(
     if alpha.attention_normalizer != "entmax" or alpha.alpha_tying not in ("none", "layer"):
         raise ValueError("sparsify computes entmax with alpha_tying none or layer")
     modules = dict(attentions_of(model))
-    if not modules:
-        raise ValueError(
-            f"the attention of {type(model).__name__} does not use transformers' attention interface"
-        )
+    if not modules or not (model._supports_sdpa or model._supports_attention_backend):
+        kind = type(model).__name__
+        raise ValueError(f"the attention of {kind} does not use transformers' attention interface and masks")
     names = [""] if where == "all" else [where] if isinstance(where, str) else list(where)
     chosen = set()
     for name in names:
@@ -172,9 +176,7 @@ def load_sparsified(auto_class: Any, folder: str, **options: Any) -> PreTrainedM
     config = AutoConfig.from_pretrained(folder, **options)
     settings = getattr(config, SETTINGS, None)
     if settings is None:
-        raise ValueError(
-            f"{folder} was saved without α's: load it by from_pretrained, and call sparsify(model)"
-        )
+        raise ValueError(f"{folder} was saved without α's: call from_pretrained and sparsify(model)")
     mapping = getattr(auto_class, "_model_mapping", None)
     original = auto_class if mapping is None else mapping[type(config)]
 
@@ -182,7 +184,8 @@ def load_sparsified(auto_class: Any, folder: str, **options: Any) -> PreTrainedM
         original.__init__(self, *args, **kwargs)
         sparsify(self, AlphaConfig(**settings["alpha"]), settings["where"])
 
-    model = type(original.__name__, (original,), {"__init__": init}).from_pretrained(folder, **options)
+    body = {"__init__": init, "__module__": original.__module__}  # by which parameters are converted
+    model = type(original.__name__, (original,), body).from_pretrained(folder, **options)
     model.__class__ = original
     return model
 
@@ -200,7 +203,7 @@ def attention_type(module: Any) -> str:
     if getattr(module, "is_causal", False):
         return "decoder_self"
     crosses = getattr(module, "is_cross_attention", getattr(module, "is_decoder", False))
-    return "decoder_context" if crosses else "encoder_self"
+    return "decoder_context" if crosses or "CrossAttention" in type(module).__name__ else "encoder_self"
 
 
 def heads_of(module: Any) -> int:

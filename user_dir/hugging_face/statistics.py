@@ -17,7 +17,7 @@ from .attention_interface import attention_type, attentions_of, heads_of
 BINS = 20
 MEASURES = {
     "alpha": "α of the head",
-    "density": "share of the possible query-key pairs with a weight above 0, mean over sequences",
+    "density": "share of the pairs, also outside of windows, with a weight above 0, mean over sequences",
     "density_histogram": f"number of sequences by density, in {BINS} equal bins over [0, 1]",
     "keys_per_query": "number of keys with a weight above 0, mean over queries",
     "entropy": "entropy of a query's attention in nats, mean over queries",
@@ -36,7 +36,7 @@ def head_statistics(
     The definitions are those of Correia et al. 2019 (https://arxiv.org/abs/1909.00015), section 5.
 
     Args:
-        model: one that has gone through ``sparsify``, or whose attention is ``eager``.
+        model: after ``sparsify``, or with ``eager`` attention; it is left in eval mode.
         batches: keyword arguments of the model; ``attention_mask`` and ``decoder_attention_mask`` or
             ``labels`` (−100) say what is padding.
         output: a file NAME.heads.json to write, for ``adaptively-sparse report --statistics``.
@@ -57,7 +57,7 @@ def head_statistics(
             weights = outputs.encoder_attentions + outputs.decoder_attentions + outputs.cross_attentions
             if target is None and batch.get("labels") is not None:
                 target = batch["labels"] != -100
-        for kind, table, of_layer in zip(kinds, tables, weights):
+        for kind, table, of_layer in zip(kinds, tables, weights, strict=True):
             table.append(_measure(kind, of_layer, {"source": source, "target": target}))
     heads, layers = [], []
     for number, (kind, module) in enumerate(modules):
