@@ -72,7 +72,7 @@ def test_context_attention_of_a_decoder_like_bert():
 
 
 def test_keys_within_windows_are_counted_over_real_queries():
-    model, inputs = sparsify(build("MistralForCausalLM")).train(), batch("MistralForCausalLM")
+    model, inputs = sparsify(build("MistralForCausalLM")).train(), batch("BertForMaskedLM")
     alphas = [module for module in model.modules() if isinstance(module, Alpha)]
     for alpha in alphas:
         alpha.keys = []
