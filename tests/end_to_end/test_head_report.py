@@ -36,7 +36,7 @@ def test_report_computes_what_is_missing_and_names_the_page(reported, corpus, tm
     assert said.strip().split("\n")[-1] == f"head report of tiny: {output}"
     page = page_data(output)
     statistics = json.loads(checkpoint.with_suffix(".valid.heads.json").read_text())
-    assert [row["alpha"] for row in page["heads"]] == [round(row["alpha"], 4) for row in statistics["heads"]]
+    assert [row["alpha"] for row in page["heads"]] == [round(row["alpha"], 6) for row in statistics["heads"]]
     assert page["trajectories"]["updates"] == [0, 4, 8, 12]  # alpha.jsonl is next to the checkpoint
     assert len(page["maps"]["sentences"]) == 4
     assert checkpoint.with_suffix(".valid.attention").is_dir()

@@ -94,6 +94,8 @@ def _why_not_with(module: nn.Module) -> Iterator[str]:
         yield "adaptive input and softmax count the words of each band on the host"
     if isinstance(module, TrainingDial):
         yield "--keys-per-query counts keys on the host"
+    if isinstance(module, LatentAlignment) and not module.soft:
+        yield "a latent alignment counts the positions of nonzero probability on the host"
     if isinstance(module, LatentAlignment):
         yield "a latent alignment keeps means of the batch for the log line"
     if "forward" in vars(module):
