@@ -13,6 +13,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterion,
     label_smoothed_nll_loss,
 )
+from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import RdropLabelSmoothedCrossEntropyCriterion
 from fairseq.data import Dictionary
 from fairseq.data.iterators import BackgroundConsumer, BufferedIterator, CountingIterator, GroupedIterator
 from fairseq.dataclass.configs import DistributedTrainingConfig, FairseqConfig
@@ -263,6 +264,22 @@ def test_languages_with_spaces_and_tokens_are_scored_as_by_fairseq():
         assert without_the_last(code, ENGLISH).score == pytest.approx(expected)
     assert without_the_last("th", THAI, eval_tokenized_bleu=True).sys_len == 1
     assert sacrebleu.corpus_bleu is stock
+
+
+def test_empty_translations_have_a_bleu():
+    """fairseq logs none if no n-gram was translated, and could not choose the best checkpoint."""
+    words = Dictionary()
+    reference = words.encode_line("a b c", add_if_not_exist=True).long()
+    bleu = validated("en", words, reference, reference[-1:])
+    assert bleu.score == 0 and max(bleu.totals) > 0
+
+
+def test_rdrop_leaves_the_batch_to_validation_by_bleu():
+    task = SimpleNamespace(target_dictionary=dictionary())
+    inputs = batch()
+    sample = {"target": inputs.pop("target"), "net_input": {**inputs}, "ntokens": 18}
+    RdropLabelSmoothedCrossEntropyCriterion(task, False, 0.1, rdrop_alpha=5)(build().float(), sample)
+    assert sample["net_input"]["src_tokens"] is inputs["src_tokens"]
 
 
 # ---------------------------------------------------------------------------------- label smoothing

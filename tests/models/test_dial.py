@@ -65,6 +65,19 @@ def test_heads_move_towards_their_own_keys():
     assert alpha().flatten()[0] > 1.1 and alpha().flatten()[1] < 1.01
 
 
+def test_modules_with_unequal_numbers_of_heads_may_share_an_alpha():
+    alpha = Alpha(2, AlphaConfig(alpha_init=1.01, alpha_tying="model"))
+    dial = Dial([alpha], target=3.0, max_loss=0.01)
+    dial.observe(1.0, 100)
+    alpha.keys = [torch.tensor([2.0, 3.0]), torch.tensor([4.0, 4.0, 4.0, 4.0])]
+    dial.observe(1.0, 110)
+    torch.testing.assert_close(alpha().flatten(), torch.tensor([1.03]))
+
+
+def test_before_the_first_update_losses_are_finite_as_a_moving_average_needs():
+    assert build(FLAGS).state_dict()["dial.losses"].isfinite().all()
+
+
 def test_a_training_moves_all_heads_until_the_loss_is_too_high():
     model = build(FLAGS)
     assert alphas(model).sub(1.01).abs().max() < 1e-6

@@ -97,6 +97,11 @@ def test_its_checkpoint_is_a_bert(data, tmp_path):
     assert torch.equal(editor.decoder.layers[1].fc1.weight, bert.encoder.layers[1].fc1.weight)
 
 
+def test_it_has_no_sparse_output():
+    with pytest.raises(SystemExit, match="--output-alpha"):
+        masked_lm("--output-alpha 1.5")
+
+
 def test_it_starts_from_a_bert_whose_task_added_the_mask(data, tmp_path):
     path, bert = saved(data, tmp_path)
     others = [symbol for symbol in SYMBOLS if symbol != "<mask>"]

@@ -73,8 +73,9 @@ class Dial:
         too_high = self.loss > (1 + self.max_loss) * self.dense_loss
         for alpha, a in self.parameters.items():
             if alpha.keys:
-                keys = torch.stack(alpha.keys).mean(0)
-                alpha.keys = None
+                # if heads share α, means: modules may have unequal numbers of heads
+                own = [keys if len(a) > 1 else keys.mean(0, keepdim=True) for keys in alpha.keys]
+                keys, alpha.keys = torch.stack(own).mean(0), None
                 if distributed.is_available() and distributed.is_initialized():
                     distributed.all_reduce(keys)
                     keys /= distributed.get_world_size()
@@ -82,7 +83,6 @@ class Dial:
 
     @torch.no_grad()
     def _move(self, alpha: Alpha, a: Tensor, keys: Tensor, down: bool) -> None:
-        keys = keys if len(a) == len(keys) else keys.mean(0, keepdim=True)  # one mean if heads share α
         steps = torch.where((keys > self.target) & (not down), self.STEP, -self.STEP)
         room = alpha.high - alpha.low
         share = ((alpha().flatten() + steps - alpha.low) / room).clamp(0.005, 0.995)

@@ -9,6 +9,7 @@ Finished stages are skipped; to resume after an interruption, repeat the command
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 from .options import Parser, plain_name, positive
@@ -52,7 +53,8 @@ def main(argv=None) -> None:
     # fairseq, imported by the plugin, has set up logging in its own way.
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
     if args.pairs:
-        languages = args.source or args.pairs[0].suffix[1:], args.target or args.pairs[-1].suffix[1:]
+        ends = [re.sub(r"\.(gz|bz2|xz)$", "", file.name).rpartition(".")[2] for file in args.pairs]
+        languages = args.source or ends[0], args.target or ends[-1]
         name = args.name or args.pairs[0].name.partition(".")[0]
         corpus = describe_pairs(args.pairs, languages, name, args.data)
     else:

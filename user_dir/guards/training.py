@@ -16,6 +16,7 @@ from unittest.mock import patch
 import torch
 from fairseq import options
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import RdropLabelSmoothedCrossEntropyCriterion
 from fairseq.data.iterators import BackgroundConsumer, CountingIterator
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.utils import merge_with_parent
@@ -202,7 +203,15 @@ def score_by_language(inference, self, generator, sample, model):
         return stock(hypotheses, references, **{"tokenize": tokenizer, **options})
 
     with patch.object(sacrebleu, "corpus_bleu", corpus_bleu):
-        return inference(self, generator, sample, model)
+        bleu = inference(self, generator, sample, model)
+    bleu.totals[0] = max(bleu.totals[0], 1)  # else fairseq has no BLEU where all translations are empty
+    return bleu
+
+
+@around(RdropLabelSmoothedCrossEntropyCriterion, "forward")
+def twice(forward, self, model, sample, *args, **kwargs):
+    """Leave the batch as it is, for ``--eval-bleu``; fairseq doubles its input in place."""
+    return forward(self, model, {**sample, "net_input": {**sample["net_input"]}}, *args, **kwargs)
 
 
 # ---------------------------------------------------------------------------------- label smoothing

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any
 
@@ -38,7 +37,7 @@ class TrainingDial(nn.Module):
         except ValueError as error:
             raise UserError(f"--keys-per-query: {error}") from None
         self.attentions = tuple(attentions)  # in a tuple: they are submodules of the model already
-        self.register_buffer("losses", torch.full((2,), math.nan))  # running, dense
+        self.register_buffer("losses", torch.zeros(2))  # running, dense
         self.trains = False
 
     def after_update(self, update: int) -> None:
@@ -49,8 +48,7 @@ class TrainingDial(nn.Module):
             self.losses.copy_(torch.tensor([dial.loss, dial.dense_loss]))
         else:
             self.trains = True
-            known = [None if math.isnan(loss) else loss for loss in self.losses.tolist()]
-            dial.loss, dial.dense_loss = known
+            dial.loss, dial.dense_loss = (loss or None for loss in self.losses.tolist())
             for attention in self.attentions:
                 attention.normalizer.register_forward_pre_hook(partial(_ask_for_weights, attention.alpha))
                 attention.normalizer.register_forward_hook(partial(_count, attention))

@@ -108,8 +108,11 @@ class SparseHeads:
             args: the settings that the model was built with.
         """
         self.resolved = args
+        normalizer = output_normalizer(args)
         if getattr(self, "decoder", None) is not None:
-            self.decoder.output_normalizer = output_normalizer(args)
+            self.decoder.output_normalizer = normalizer
+        elif not normalizer.is_softmax:
+            raise UserError("--output-alpha is for models with a decoder")
         configs, backend = alpha_configs(args), args.attention_backend
         if backend not in BACKENDS:
             raise UserError(f"unknown --attention-backend {backend!r}: choose from {', '.join(BACKENDS)}")
