@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from user_dir.corpora.own_pairs import describe_pairs
-from user_dir.corpora.readers import FORMATS, ONE_FILE, Source, read_lines, read_pairs
+from user_dir.corpora.readers import FORMATS, ONE_FILE, Source, ending_of, read_lines, read_pairs
 from user_dir.corpora.readers.segments import read_segments
 from user_dir.errors import UserError
 
@@ -203,6 +203,11 @@ def tmx(*units: dict[str, str], attribute="xml:lang", namespace="") -> str:
     )
     start = '<?xml version="1.0"?><!DOCTYPE tmx SYSTEM "tmx14.dtd">'
     return f"{start}<tmx{namespace}><header/><body>{texts}</body></tmx>"
+
+
+@pytest.mark.parametrize("name", ["talks.sl", "talks.sl.gz", "talks.de.sl.xz"])
+def test_the_ending_of_a_compressed_file_is_that_of_its_content(name):
+    assert ending_of(name) == "sl"
 
 
 @pytest.mark.parametrize("name", ["a.tmx", "a.tmx.gz"])

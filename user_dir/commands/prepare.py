@@ -9,7 +9,6 @@ Finished stages are skipped; to resume after an interruption, repeat the command
 from __future__ import annotations
 
 import logging
-import re
 from pathlib import Path
 
 from .options import Parser, plain_name, positive
@@ -46,6 +45,7 @@ def main(argv=None) -> None:
         parser.error("--pairs FILE.tsv: give the languages of its columns, --source CODE --target CODE")
 
     from ..corpora.own_pairs import describe_pairs
+    from ..corpora.readers import ending_of
     from ..corpora.stages import prepare
     from ..corpora.starter_configs import write_configs
     from ..corpora.summary import summary
@@ -53,7 +53,7 @@ def main(argv=None) -> None:
     # fairseq, imported by the plugin, has set up logging in its own way.
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
     if args.pairs:
-        ends = [re.sub(r"\.(gz|bz2|xz)$", "", file.name).rpartition(".")[2] for file in args.pairs]
+        ends = [ending_of(file.name) for file in args.pairs]
         languages = args.source or ends[0], args.target or ends[-1]
         name = args.name or args.pairs[0].name.partition(".")[0]
         corpus = describe_pairs(args.pairs, languages, name, args.data)

@@ -72,18 +72,18 @@ def main(argv=None) -> None:
     names = results.model_names([*args.path, *args.statistics], args.name)
     output = args.output or results.beside(statistics[0], "report.html")
     check_output(output, [*args.path, *filter(None, [*statistics, *logs, *maps])])
+    corpus, shown = args.corpus, args.sentences
     for checkpoint, file, folder in zip(args.path, statistics, maps):
-        needed = args.corpus, args.sentences
-        if args.corpus and not statistics_are_current(file, folder, checkpoint, *needed):
+        if corpus and not statistics_are_current(file, folder, checkpoint, corpus, shown):
             # of a language model that was measured before, in the same language
             language = results.read_statistics(file).get("target_lang") if file.is_file() else None
-            where = args.corpus, args.subset
-            split = open_split(checkpoint, *where, data=args.data, language=language, cpu=args.cpu)
-            write_statistics(split, file, maps=folder, map_sentences=args.sentences)
+            options = {"data": args.data, "language": language, "cpu": args.cpu}
+            split = open_split(checkpoint, corpus, args.subset, **options)
+            write_statistics(split, file, maps=folder, map_sentences=shown)
         elif not file.is_file():
             raise UserError(f"there are no statistics {file}; give --corpus to compute them")
     maps = [folder if folder.is_dir() else None for folder in maps]
     models = list(map(results.read_model, names, statistics, logs, maps))
     results.check_models(models)
-    write_report(models, output, args.sentences)
+    write_report(models, output, shown)
     print(f"head report of {', '.join(names)}: {output}")

@@ -107,8 +107,8 @@ class Hypotheses {
       bans = settings.bans;
     }
     find_repeated();
-    return {settings.banned,  bans, only, repeated_.data(), starts_.data(), settings.unknown,
-            settings.unknown_penalty};
+    return {settings.banned, bans, only, repeated_.data(), starts_.data(),
+            settings.unknown, settings.unknown_penalty};
   }
 
   // The symbols that would repeat an n-gram of the size that is not allowed, if any.

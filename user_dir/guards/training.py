@@ -209,7 +209,7 @@ def score_by_language(inference, self, generator, sample, model):
 
 
 @around(RdropLabelSmoothedCrossEntropyCriterion, "forward")
-def twice(forward, self, model, sample, *args, **kwargs):
+def keep_batch(forward, self, model, sample, *args, **kwargs):
     """Leave the batch as it is, for ``--eval-bleu``; fairseq doubles its input in place."""
     return forward(self, model, {**sample, "net_input": {**sample["net_input"]}}, *args, **kwargs)
 

@@ -44,7 +44,7 @@ def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tens
     if logits.dtype != torch.float64:
         logits = logits.float()
     row = row.long()  # torch indexes with no narrower integers than int32
-    return log_mixture_operator(logits, weights.to(logits.dtype), row, rows)[0]
+    return log_mixture_operator(logits, weights, row, rows)[0]
 
 
 def check_pairs(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> None:
@@ -63,6 +63,7 @@ def check_pairs(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> None
         return
     if bool(((row < 0) | (row >= rows)).any()) or bool((row[1:] < row[:-1]).any()):
         raise ValueError(f"row must ascend from 0 to {rows - 1}, so that the pairs of a row are together")
+    weights = weights.to(logits.dtype)  # in which a tiny one vanishes
     if bool((weights <= 0).any()):
         raise ValueError(f"weights must be positive, not {weights.min()}; leave out pairs of weight 0")
 

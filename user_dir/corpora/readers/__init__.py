@@ -60,11 +60,16 @@ def of_pairs(name: str, *endings: str, one_file: bool = True) -> Callable:
     return register
 
 
-def format_of(name: str) -> str:
-    """The format implied by the extension of a file, compressed or not."""
+def ending_of(name: str) -> str:
+    """The extension of a file, compressed or not, without the dot."""
     for ending in (".gz", ".bz2", ".xz"):
         name = name.removesuffix(ending)
-    return ENDINGS.get(name.rsplit(".", 1)[-1].lower(), "lines")
+    return name.rsplit(".", 1)[-1]
+
+
+def format_of(name: str) -> str:
+    """The format implied by the extension of a file."""
+    return ENDINGS.get(ending_of(name).lower(), "lines")
 
 
 def read_pairs(paths: list[Path], languages: tuple[str, str], source: Source) -> Pairs:
