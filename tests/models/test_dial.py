@@ -36,15 +36,18 @@ def test_keys_are_counted_over_real_queries():
     assert keys_per_query(weights[:, :, :0]).tolist() == [0, 0]
 
 
-def test_padding_of_the_source_hides_no_query_of_the_target():
+def test_padding_of_the_target_alone_hides_queries_of_context_attention():
     model = build(FLAGS + " --alpha-init 1.5 --dropout 0")
     train(model, 101, lambda update: 1.0)
     model.dial.dial.prepare(110)
     tokens = batch()["src_tokens"]
+    target = tokens.flip(1)  # as long, padded at the other end
     with captured_attention(model, ["decoder_context"]) as captured:
-        model.train()(tokens, None, tokens.flip(1))  # a target as long, padded at the other end
+        model.train()(tokens, None, target)
     counted = model.decoder.layers[0].encoder_attn.alpha.keys
-    torch.testing.assert_close(counted, [keys_per_query(captured["decoder_context"][0])])
+    padding = target.eq(model.decoder.padding_idx)
+    torch.testing.assert_close(counted, [keys_per_query(captured["decoder_context"][0], padding)])
+    assert padding.any()
 
 
 def test_heads_move_towards_their_own_keys():

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from fairseq.logging import metrics
-from torch import nn
+from torch import Tensor, nn
 
 from ..attention import Alpha, AttentionInputs
 from ..attention.dial import Dial, keys_per_query
@@ -39,6 +39,7 @@ class TrainingDial(nn.Module):
         self.attentions = tuple(attentions)  # in a tuple: they are submodules of the model already
         self.register_buffer("losses", torch.zeros(2))  # running, dense
         self.trains = False
+        self.padding: Tensor | None = None  # (B, T), true where a query of the running layer is padding
 
     def after_update(self, update: int) -> None:
         """Move α's if due, and prepare the next update; called once before the first one, too."""
@@ -51,12 +52,20 @@ class TrainingDial(nn.Module):
             dial.loss, dial.dense_loss = (loss or None for loss in self.losses.tolist())
             for attention in self.attentions:
                 attention.normalizer.register_forward_pre_hook(partial(_ask_for_weights, attention.alpha))
-                attention.normalizer.register_forward_hook(partial(_count, attention))
+                attention.normalizer.register_forward_hook(partial(self._count, attention))
         dial.prepare(update + 1)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:
         """Called by fairseq before loading: a checkpoint without a dial knows no losses."""
         state_dict.setdefault(f"{name}.losses", self.losses)
+
+    def _count(
+        self, attention: EntmaxMultiheadAttention, normalizer: nn.Module, arguments: tuple, result: tuple
+    ) -> None:
+        if not attention.encoder_decoder_attention:  # which has the queries of the self-attention before it
+            self.padding = arguments[0].key_padding_mask if attention.self_attention else None
+        if attention.alpha.keys is not None and normalizer.training:
+            attention.alpha.keys.append(keys_per_query(result[1], self.padding))
 
 
 def _ask_for_weights(alpha: Alpha, normalizer: nn.Module, arguments: tuple[AttentionInputs, str]) -> tuple:
@@ -64,11 +73,3 @@ def _ask_for_weights(alpha: Alpha, normalizer: nn.Module, arguments: tuple[Atten
     if alpha.keys is None or not normalizer.training:
         return arguments
     return inputs._replace(need_weights=True), "dense" if backend == "dense" else "auto"
-
-
-def _count(
-    attention: EntmaxMultiheadAttention, normalizer: nn.Module, arguments: tuple, result: tuple
-) -> None:
-    if attention.alpha.keys is not None and normalizer.training:
-        padding = arguments[0].key_padding_mask if attention.self_attention else None
-        attention.alpha.keys.append(keys_per_query(result[1], padding))
