@@ -126,22 +126,6 @@ def test_the_dictionaries_of_each_kind_of_task():
     assert vocabulary_of(SimpleNamespace(source_dictionary=None, target_dictionary=None)) is None
 
 
-def test_the_folders_of_a_corpus_share_their_dictionaries(tmp_path):
-    """Their counts may differ, and one folder may have all dictionaries."""
-    folders = [tmp_path / name for name in ("first", "second", "third")]
-    for folder in folders:
-        folder.mkdir()
-    task = translation(dictionary(), dictionary(), ":".join(map(str, folders)))
-    dictionary().save(str(folders[0] / "dict.de.txt"))
-    recounted = dictionary()
-    recounted.count = [2 * count for count in recounted.count]
-    recounted.save(str(folders[1] / "dict.de.txt"))
-    assert vocabulary_of(task)
-    other().save(str(folders[2] / "dict.de.txt"))
-    with pytest.raises(UserError, match=r"third/dict\.de\.txt has other words than .*first/dict\.de\.txt"):
-        vocabulary_of(task)
-
-
 @pytest.fixture
 def checkpoint(tmp_path):
     settings = vars(parse(f"{SMALL} --task translation --source-lang de --target-lang en"))

@@ -120,17 +120,9 @@ def vocabulary_of(task) -> Vocabulary | None:
         return None
     if not getattr(settings, "data", None):
         return fingerprints_of(dictionaries, {}, None)
-    folder, *shards = map(Path, utils.split_paths(settings.data))
+    folder = Path(utils.split_paths(settings.data)[0])
     paths = {side: folder / name for side, name in files.items()}
-    for side, path in paths.items():
-        for shard in shards:  # fairseq reads their sentences with the dictionaries of the first
-            if (own := shard / path.name).is_file() and _words(own) != _words(path):
-                raise UserError(f"{own} has other words than {path}, the {side} dictionary of all folders")
     return fingerprints_of(dictionaries, paths, pieces_file(folder))
-
-
-def _words(dictionary: Path) -> list[bytes]:
-    return [line.rpartition(b" ")[0] for line in dictionary.read_bytes().splitlines()]
 
 
 @around(checkpoint_utils, "load_model_ensemble_and_task")
