@@ -59,12 +59,10 @@ class TrainingDial(nn.Module):
         """Called by fairseq before loading: a checkpoint without a dial knows no losses."""
         state_dict.setdefault(f"{name}.losses", self.losses)
 
-    def _count(
-        self, attention: EntmaxMultiheadAttention, normalizer: nn.Module, arguments: tuple, result: tuple
-    ) -> None:
+    def _count(self, attention: EntmaxMultiheadAttention, _: nn.Module, args: tuple, result: tuple) -> None:
         if not attention.encoder_decoder_attention:  # which has the queries of the self-attention before it
-            self.padding = arguments[0].key_padding_mask if attention.self_attention else None
-        if attention.alpha.keys is not None and normalizer.training:
+            self.padding = args[0].key_padding_mask if attention.self_attention else None
+        if attention.alpha.keys is not None and self.training:
             attention.alpha.keys.append(keys_per_query(result[1], self.padding))
 
 
