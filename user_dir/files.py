@@ -49,12 +49,12 @@ def shown(value: Any) -> str:
 
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 """What reading a file raises if it is missing, or compressed and damaged."""
+OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}  # of compressed files, by extension
 
 
 def open_binary(path: Path) -> BinaryIO:
-    """Open a file to read its bytes, decompressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``."""
-    openers = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-    return openers.get(path.suffix, open)(path, "rb")
+    """Open a file to read its bytes, decompressed if its extension is one of :data:`OPENERS`."""
+    return OPENERS.get(path.suffix, open)(path, "rb")
 
 
 def read_text(path: str | Path, what: str = "the file") -> str:

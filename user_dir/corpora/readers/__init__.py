@@ -16,6 +16,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from ...errors import UserError
+from ...files import OPENERS
 
 Pairs = Iterator[tuple[str, str]]  # source, target
 
@@ -62,7 +63,7 @@ def of_pairs(name: str, *endings: str, one_file: bool = True) -> Callable:
 
 def ending_of(name: str) -> str:
     """The extension of a file, compressed or not, without the dot."""
-    for ending in (".gz", ".bz2", ".xz"):
+    for ending in OPENERS:
         name = name.removesuffix(ending)
     return name.rsplit(".", 1)[-1]
 
