@@ -281,6 +281,8 @@ def main() -> None:
     args = parser.parse_args()
     folder, records = args.folder.resolve(), args.records.resolve()
     plan, runs = read_plan(args.plan, folder, args.only)
+    if not runs:
+        raise UserError(f"no run of {args.plan} matches --only {' '.join(args.only)}")
     for experiment in {run.experiment for run in runs}:
         unpack(experiment, folder, records)
     left = [run for run in runs if not (run.folder / "result.json").is_file()]

@@ -12,6 +12,7 @@ import sacrebleu
 from commands import ROOT, checked, forks, lines, train_with
 
 from experiments import run, tables
+from user_dir.errors import UserError
 
 pytestmark = pytest.mark.slow
 UPDATES = 60  # in epochs of 20
@@ -53,6 +54,8 @@ def test_an_interrupted_run_is_resumed_recorded_and_not_made_again(plan, small, 
             file.write(done.stdout + done.stderr)
 
     monkeypatch.setattr(run, "call", call)
+    with mock.patch("sys.argv", [*words, "--only", "beta-*"]), pytest.raises(UserError, match="beta"):
+        run.main()
     with mock.patch("sys.argv", words):
         with pytest.raises(KeyboardInterrupt):
             run.main()

@@ -75,6 +75,7 @@ def test_the_terminal_has_the_short_log_and_the_file_all(short, tmp_path, capsys
     validation = progress_bar.progress_bar([1], log_format=common.log_format, epoch=1, prefix=prefix)
     assert list(validation) == [1]
     validation.print({"loss": float("nan"), "ppl": 1e9, "num_updates": 3}, tag="valid", step=3)
+    progress_bar.progress_bar([], log_format="json", epoch=1).print({"loss": 2.5}, tag="train", step=3)
     logging.getLogger("fairseq_cli.train").info("done training in 3 seconds")
 
     shown = capsys.readouterr().out.splitlines()
@@ -83,7 +84,8 @@ def test_the_terminal_has_the_short_log_and_the_file_all(short, tmp_path, capsys
     expected = "1/3  epoch 1  loss 11.01  ppl 1235  α 1.54 1.41 1.60  lr 0.000123  12346 words/s"
     assert shown[3] == expected
     assert [line.split("  ")[0] for line in shown[4:6]] == ["2/3", "3/3"]
-    assert shown[6:] == ["valid: update 3  epoch 1  loss nan  ppl 1e+09", "done training in 3 seconds"]
+    assert shown[6] == "valid: update 3  epoch 1  loss nan  ppl 1e+09"
+    assert shown[7:] == ['{"epoch": 1, "train_loss": "2.5"}', "done training in 3 seconds"]
     whole = short.read_text(encoding="utf-8")
     for words in ("settings", "a warning", "gnorm=1.5", "gnorm 1.5", "valid on 'valid' subset", "done train"):
         assert words in whole

@@ -16,8 +16,8 @@ from . import put_around
 
 logger = logging.getLogger(__name__)
 VARIABLE, SHORT = "ADAPTIVELY_SPARSE_LOG", "short"
-KEPT = ("Loaded checkpoint", "done training", "Stopping training", "early stop", "stopping training")
-"""Prefixes of fairseq's messages shown on the terminal, besides warnings and our messages."""
+KEPT = ("Loaded", "done training", "Stopping training", "early stop", "stopping training", '{"epoch"')
+"""Prefixes of fairseq's messages shown on the terminal, besides warnings and our messages; the last: JSON."""
 
 
 def install() -> None:
