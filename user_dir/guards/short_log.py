@@ -16,8 +16,9 @@ from . import put_around
 
 logger = logging.getLogger(__name__)
 VARIABLE, SHORT = "ADAPTIVELY_SPARSE_LOG", "short"
-KEPT = ("Loaded", "done training", "Stopping training", "early stop", "stopping training", '{"epoch"')
-"""Prefixes of fairseq's messages shown on the terminal, besides warnings and our messages; the last: JSON."""
+KEPT = ("Loaded checkpoint", "done training", "Stopping training", "early stop", "stopping training")
+KEPT += ('{"epoch"',)  # log_format=json
+"""Prefixes of fairseq's messages shown on the terminal, besides warnings and our messages."""
 
 
 def install() -> None:
@@ -50,9 +51,7 @@ class Terminal(logging.Handler):
         model, settings = trainer.get_model(), trainer.cfg.model
         size = sum(parameter.numel() for parameter in model.parameters())
         name = getattr(settings, "_name", None) or getattr(settings, "arch", "model")
-        files = [
-            handler.baseFilename for handler in logging.root.handlers if hasattr(handler, "baseFilename")
-        ]
+        files = [file.baseFilename for file in logging.root.handlers if hasattr(file, "baseFilename")]
         where = f"; full log: {files[0].removeprefix(os.getcwd() + os.sep)}" if files else ""
         logger.info("training %s (%s parameters) on %s%s", name, f"{size:,}", trainer.device, where)
         if hasattr(model, "alpha_values"):
