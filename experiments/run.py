@@ -87,7 +87,10 @@ def read_plan(path: Path, folder: Path = RUNS, patterns: list[str] = ()) -> tupl
                 runs.append(run)
     except (TypeError, ValueError) as error:
         raise UserError(f"{path} is not an experiment: {error}") from None
-    return plan, [run for run in runs if not patterns or any(fnmatch(run.label, p) for p in patterns)]
+    runs = [run for run in runs if not patterns or any(fnmatch(run.label, p) for p in patterns)]
+    if not runs:
+        raise UserError(f"no run of {path} matches --only {' '.join(patterns)}")
+    return plan, runs
 
 
 def unpack(experiment: str, folder: Path = RUNS, records: Path = RECORDS) -> Path:
@@ -149,9 +152,7 @@ def average(run: Run) -> None:
     if run.plan.average in ("ema", "last"):
         words = ["--path", run.folder / "checkpoint_last.pt", *(["--ema"] * (run.plan.average == "ema"))]
     elif len(paths) < run.plan.average:
-        raise UserError(
-            f"average is {run.plan.average}, but {run.label} has {len(paths)} checkpoints of epochs"
-        )
+        raise UserError(f"average is {run.plan.average}, but {run.label} has {len(paths)} saved epochs")
     else:
         words = ["--path", *paths[-run.plan.average :]]
     call(run.folder / "log.txt", "scripts/average.py", *words, "--output", run.folder / "average.pt")
@@ -281,8 +282,6 @@ def main() -> None:
     args = parser.parse_args()
     folder, records = args.folder.resolve(), args.records.resolve()
     plan, runs = read_plan(args.plan, folder, args.only)
-    if not runs:
-        raise UserError(f"no run of {args.plan} matches --only {' '.join(args.only)}")
     for experiment in {run.experiment for run in runs}:
         unpack(experiment, folder, records)
     left = [run for run in runs if not (run.folder / "result.json").is_file()]

@@ -81,6 +81,8 @@ def test_plans_are_read_in_order_with_overrides_of_all_runs(tmp_path):
     assert runs[0].overrides == [*run.NEVER_EARLY.split(), "x.z=2", "x.y=1"]
     assert runs[2].folder == tmp_path / "other" / "b-seed1"
     assert [job.label for job in run.read_plan(path, tmp_path, ["*-seed1"])[1]] == ["a-seed1", "b-seed1"]
+    with pytest.raises(UserError, match="matches --only c-"):
+        tables.of_plan(path, ["c-*"], tmp_path, tmp_path)
     path.write_text(json.dumps({"averages": 3, "runs": []}))
     with pytest.raises(UserError, match=r"mine\.yaml is not an experiment: .*'averages'"):
         run.read_plan(path, tmp_path)
