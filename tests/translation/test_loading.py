@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from helpers import checkpoint_state
 from tiny_splits import described, dictionary, translation_task
 
 from user_dir.errors import UserError
+from user_dir.files import ROOT
 from user_dir.translation.loading import (
     MAX_LEN_B,
     Limit,
@@ -83,3 +86,11 @@ def test_data_of_a_split_that_were_cut_are_named(tmp_path):
     file.write_bytes(bytes(9))
     with pytest.raises(FileNotFoundError, match="Dataset not found"):  # fairseq's, which looks on
         load_split(task, "test")
+
+
+def test_loading_knows_every_model_of_ours_without_the_plugin():
+    """As in experiments/run.py, which does not import ``user_dir.tasks``."""
+    program = "import user_dir.translation.loading; from fairseq.models import ARCH_MODEL_REGISTRY as known; "
+    program += "before = set(known); import user_dir.tasks; print(*set(known) - before)"
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0 and run.stdout == "\n"

@@ -14,7 +14,7 @@ from fairseq import checkpoint_utils
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from .. import models  # noqa: F401  registers our model
+from .. import models, post_editing  # noqa: F401  register our models
 from ..checkpoints import fingerprints_of, model_name, require_same, task_settings
 from ..corpora import Corpus, load_corpus
 from ..corpora.corpus import read_dictionary, sentence_lengths
