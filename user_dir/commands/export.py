@@ -32,7 +32,6 @@ def main(argv=None) -> None:
 
     import torch
 
-    from .. import models  # noqa: F401  registers the model
     from ..analysis.translation_links import KEY, choice_for
     from ..checkpoints import load_checkpoint
     from ..errors import UserError
