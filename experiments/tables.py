@@ -47,7 +47,8 @@ def column(header: str, form: str, *keys: str, times: float = 1) -> Column:
 def experiment_tables(results: list[dict]) -> str:
     """For each corpus and direction: scores of its runs over their seeds; cost, α and density.
 
-    ``results`` are those of run.py. Without test sets, the scores are those of validation.
+    ``results`` are those of run.py. Without test sets, the scores are those of validation. Columns
+    without any number are left out.
     """
     groups: dict[tuple[str, str], dict[str, list[dict]]] = {}
     for result in results:
@@ -57,12 +58,13 @@ def experiment_tables(results: list[dict]) -> str:
     for (corpus, direction), runs in groups.items():
         every = [result for seeds in runs.values() for result in seeds]
         tests = list(dict.fromkeys(name for run in every for name in run["evaluation"] if name != "valid"))
-        for title, columns in (("scores", scores(tests, every)), ("cost and heads", costs(tests, every))):
-            rows = []
-            for name, seeds in runs.items():
-                cells = (mean_and_deviation(map(number, seeds), form) for _, form, number in columns)
-                rows.append([name, str(len(seeds)), *cells])
-            headers = ["run", "seeds", *(header for header, _, _ in columns)]
+        for title, columns in (("scores", scores(tests, every)), ("cost and heads", costs(tests))):
+            table = [["run", *runs], ["seeds", *(str(len(seeds)) for seeds in runs.values())]]
+            for header, form, number in columns:
+                means = (mean_and_deviation(map(number, seeds), form) for seeds in runs.values())
+                table.append([header, *means])
+            # Only sparse outputs have support, only newer records keys per query.
+            headers, *rows = zip(*(cells for cells in table if any(cells[1:])))
             tables.append(f"{corpus} {direction}, {title}\n\n{markdown(rows, headers)}")
     return "\n\n".join(tables)
 
@@ -83,11 +85,10 @@ def scores(tests: list[str], results: list[dict]) -> list[Column]:
     for name in tests or ["valid"]:
         for header, key in metrics.items():
             columns.append(column(f"{name} {header}", ".2f", "evaluation", name, key))
-    # Only sparse outputs have support, only newer records keys per query, only some languages "tok lc".
-    return with_figures(columns, ("support", "keys per query", "tok lc"), results)
+    return columns
 
 
-def costs(tests: list[str], results: list[dict]) -> list[Column]:
+def costs(tests: list[str]) -> list[Column]:
     """Parameters, times, α and density of each attention type, and a latent alignment in the last epoch."""
     test, training = (tests or ["valid"])[0], "training"
     columns = [
@@ -105,17 +106,7 @@ def costs(tests: list[str], results: list[dict]) -> list[Column]:
         column("certified, share", ".3f", training, "alignment", "certified"),
         column("alignment α", ".3f", training, "alignment", "alpha"),
     ]
-    # Only older records have the speed of decoding.
-    return with_figures(columns, ("sentences/s", "per word", "share", "alignment α"), results)
-
-
-def with_figures(columns: list[Column], optional: tuple[str, ...], results: list[dict]) -> list[Column]:
-    """The columns without those whose header ends like one of ``optional`` and that no run has values for."""
-    return [
-        (header, form, number)
-        for header, form, number in columns
-        if not header.endswith(optional) or any(number(result) is not None for result in results)
-    ]
+    return columns
 
 
 def of_plan(plan: Path, patterns: list[str], folder: Path = RUNS, records: Path = RECORDS) -> str:
