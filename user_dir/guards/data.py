@@ -4,7 +4,6 @@ Every fault repaired here is in all versions from 0.12.2 on.
 """
 
 import logging
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -19,12 +18,6 @@ from ..errors import UserError, first_few
 from . import around
 
 logger = logging.getLogger(__name__)
-
-
-def install() -> None:
-    """Supply what ``--sample-break-mode eos`` uses and numpy 2 lacks."""
-    if not hasattr(np, "compat"):
-        np.compat = SimpleNamespace(long=int)
 
 
 @around(data_utils, "batch_by_size")
