@@ -463,7 +463,8 @@ def check_step(keys, dtype):
     assert output.dtype == weights.dtype == dtype and weights.shape == expected_weights.shape
     close("output", output, expected, TOLERANCE[dtype])
     close("weights", weights, expected_weights, TOLERANCE[dtype])
-    values = views[2].detach().masked_fill((weights == 0).transpose(2, 3), float("nan"))
+    none = (weights == 0) & (expected_weights == 0)  # in float16, small weights are rounded to 0
+    values = views[2].detach().masked_fill(none.transpose(2, 3), float("nan"))
     with torch.no_grad():
         again, _ = computed(triton.KERNEL.compute, *views[:2], values, alpha, mask)
     assert torch.equal(again, output)  # values without weight are not read

@@ -223,6 +223,7 @@ def test_the_published_files(name, number, tmp_path, caplog):
     if not (SHARED / name).is_dir():
         pytest.skip(f"no copy of {name} in {SHARED}; set CORPORA to a folder that has one")
     corpus = load_corpus(name, tmp_path)
+    corpus.folder.mkdir()
     with caplog.at_level(logging.WARNING):
         stages.make_text(corpus, stages.RawFiles(corpus, SHARED / name), force=False)
     assert caplog.text == ""  # all checksums match corpus.yaml
