@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import random
+import subprocess
 import sys
 from argparse import Namespace
 from collections import OrderedDict
@@ -382,6 +383,14 @@ def script_module(name: str):
     finally:
         sys.path.remove(str(path.parent))
     return module
+
+
+def printed_alone(program: str) -> str:
+    """What a Python program prints in a process of its own, in the repository's root."""
+    root = Path(__file__).resolve().parent.parent
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def whole_config(path: Path) -> dict:

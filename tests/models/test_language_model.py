@@ -1,13 +1,9 @@
 """The language model: compared with fairseq's at α = 1, and causal."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
-from helpers import MODEL_TOLERANCE, build_language_model, dictionary
+from helpers import MODEL_TOLERANCE, build_language_model, dictionary, printed_alone
 
-from user_dir.files import ROOT
 from user_dir.models import AdaptivelySparseLanguageModel
 
 
@@ -49,11 +45,10 @@ def test_learns_an_alpha_per_head_and_is_causal():
 
 def test_single_sentences_are_read_without_the_guards():
     """As when fairseq's hub interface samples; in a process of its own, since others load the guards."""
-    code = (
+    program = (
         "import sys, torch, user_dir.models; from fairseq.data import TokenBlockDataset;"
         "assert 'user_dir.guards' not in sys.modules;"
         "blocks = TokenBlockDataset([torch.tensor([4, 5])], [2], None, pad=1, eos=2, break_mode='eos');"
         "print(blocks[0].tolist())"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, encoding="utf-8")
-    assert done.stdout.endswith("[4, 5]\n"), done.stderr
+    assert printed_alone(program).endswith("[4, 5]\n")
